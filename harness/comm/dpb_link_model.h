@@ -1,0 +1,40 @@
+/* dpb_link_model.h: what a collective would take on a link, by algorithm.
+ *
+ * Pure formulas (Thakur, Rabenseifner and Gropp, "Optimization of Collective Communication
+ * Operations in MPICH", 2005): latency alpha per step, bandwidth BW per rank and direction.
+ *   ring    all-reduce        2 (P-1) alpha + 2 (P-1)/P B / BW
+ *           reduce-scatter, all-gather   (P-1) alpha + (P-1)/P B / BW
+ *   direct  all-reduce        2 alpha + 2 (P-1)/P B / BW   (each half is one exchange with all peers)
+ *           reduce-scatter, all-gather   alpha + (P-1)/P B / BW
+ *   broadcast                 ceil(log2 P) (alpha + B / BW), a binomial tree
+ * With one rank everything is 0. */
+#ifndef DPB_LINK_MODEL_H
+#define DPB_LINK_MODEL_H
+
+#include <stdint.h>
+
+#include "dpb_comm.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum dpb_algorithm {
+    DPB_ALGORITHM_DIRECT,
+    DPB_ALGORITHM_RING
+};
+
+/* Wire time in nanoseconds of a collective over `bytes` (the whole buffer). */
+int64_t dpb_link_wire_ns(const struct dpb_link *link, enum dpb_algorithm algorithm,
+                         enum dpb_coll_kind kind, int ranks, int64_t bytes);
+
+/* Bytes that one rank sends, by the same algorithm; rank-local copies are not counted. With
+ * `count` elements of `element_bytes` that do not divide evenly this is the exact number for
+ * `rank`, not the average. */
+int64_t dpb_algorithm_wire_bytes(enum dpb_algorithm algorithm, enum dpb_coll_kind kind, int ranks,
+                                 int rank, int root, int64_t count, size_t element_bytes);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

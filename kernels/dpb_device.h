@@ -1,0 +1,243 @@
+/* dpb_device.h: the device interface: memory, streams, events, and the operators of a training step.
+ *
+ * Streams and events are here because overlap is the subject of this program: a strategy says the
+ * same thing to a CUDA stream, to a CPU that computes in the calling thread, and to a virtual clock.
+ * A device that computes in the caller's thread completes an operator before op_launch() returns;
+ * callers must not rely on it, and order everything through streams and events.
+ *
+ * Tensors are dense and row-major. Images are NHWC; convolution weights are OIHW (as the reference
+ * networks register them); a device keeps whatever inner layout it likes behind that. */
+#ifndef DPB_DEVICE_H
+#define DPB_DEVICE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "dpb_json.h"
+#include "dpb_options.h"
+#include "dpb_status.h"
+#include "dpb_types.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define DPB_DEVICE_OPS_VERSION 1
+#define DPB_TENSOR_RANK_MAX    5
+
+struct dpb_tensor {
+    void *data;
+    enum dpb_dtype dtype;
+    int rank;
+    int64_t dim[DPB_TENSOR_RANK_MAX];
+};
+
+/* Product of the dimensions; 1 for rank 0. */
+int64_t dpb_tensor_numel(const struct dpb_tensor *tensor);
+
+/* Convenience constructors: fp32 tensors of rank 1, 2 and 4. */
+struct dpb_tensor dpb_tensor_1d(void *data, int64_t n);
+struct dpb_tensor dpb_tensor_2d(void *data, int64_t rows, int64_t columns);
+struct dpb_tensor dpb_tensor_4d(void *data, int64_t a, int64_t b, int64_t c, int64_t d);
+
+/* ---- operators: identifier, text, argument struct ---- */
+#define DPB_OP_MAP(X)                                                                              \
+    X(DPB_OP_MATMUL, "matmul", struct dpb_matmul_args)                                             \
+    X(DPB_OP_CONV_FWD, "conv-fwd", struct dpb_conv_args)                                           \
+    X(DPB_OP_CONV_BWD_DATA, "conv-bwd-data", struct dpb_conv_args)                                 \
+    X(DPB_OP_CONV_BWD_WEIGHTS, "conv-bwd-weights", struct dpb_conv_args)                           \
+    X(DPB_OP_POOL_MAX_FWD, "pool-max-fwd", struct dpb_pool_args)                                   \
+    X(DPB_OP_POOL_MAX_BWD, "pool-max-bwd", struct dpb_pool_args)                                   \
+    X(DPB_OP_POOL_AVG_FWD, "pool-avg-fwd", struct dpb_pool_args)                                   \
+    X(DPB_OP_POOL_AVG_BWD, "pool-avg-bwd", struct dpb_pool_args)                                   \
+    X(DPB_OP_RELU_FWD, "relu-fwd", struct dpb_relu_args)                                           \
+    X(DPB_OP_RELU_BWD, "relu-bwd", struct dpb_relu_args)                                           \
+    X(DPB_OP_BIAS_FWD, "bias-fwd", struct dpb_bias_args)                                           \
+    X(DPB_OP_BIAS_BWD, "bias-bwd", struct dpb_bias_args)                                           \
+    X(DPB_OP_BATCHNORM_FWD, "batchnorm-fwd", struct dpb_batchnorm_args)                            \
+    X(DPB_OP_BATCHNORM_BWD, "batchnorm-bwd", struct dpb_batchnorm_args)                            \
+    X(DPB_OP_SOFTMAX_XENT_FWD, "softmax-xent-fwd", struct dpb_softmax_xent_args)                   \
+    X(DPB_OP_SOFTMAX_XENT_BWD, "softmax-xent-bwd", struct dpb_softmax_xent_args)                   \
+    X(DPB_OP_SGD_MOMENTUM, "sgd-momentum", struct dpb_sgd_args)                                    \
+    X(DPB_OP_SCALE, "scale", struct dpb_scale_args)
+
+enum dpb_op {
+#define DPB_OP_ENUM(name, text, args) name,
+    DPB_OP_MAP(DPB_OP_ENUM)
+#undef DPB_OP_ENUM
+    DPB_OP_COUNT
+};
+
+/* "conv-fwd"; static storage. */
+const char *dpb_op_text(enum dpb_op op);
+
+/* C[M,N] = op(A) op(B) + beta C (+ bias[N]), then ReLU when `relu`. op(X) is X, or its transpose
+ * when trans_x. A linear layer with weight W[out,in]: forward y = x W^T (trans_b); data gradient
+ * dx = dy W; weight gradient dW = dy^T x (trans_a). */
+struct dpb_matmul_args {
+    struct dpb_tensor a, b, c; /* rank 2 */
+    const float *bias;         /* N elements or NULL */
+    bool trans_a, trans_b, relu;
+    float beta; /* 0: C is not read; 1: accumulate */
+};
+
+/* 2-d convolution (cross-correlation), groups 1, dilation 1, zero padding, symmetric.
+ *   fwd:         y = x * w + bias, then ReLU when `relu`
+ *   bwd-data:    x := gradient with respect to x, from y := gradient with respect to y
+ *   bwd-weights: w := gradient w.r.t. w, bias := gradient w.r.t. bias (unless NULL), from x and y
+ * x NHWC [N,H,W,I], w OIHW [O,I,KH,KW], y NHWC [N,OH,OW,O], OH = (H + 2 pad - KH) / stride + 1. */
+struct dpb_conv_args {
+    struct dpb_tensor x, w, y;
+    float *bias; /* O elements or NULL */
+    int stride, pad;
+    bool relu; /* fwd only */
+};
+
+/* Pooling over windows kernel x kernel, NHWC. Max: `index` (one byte per output element, position in
+ * the window, row-major; ties take the first) is written by fwd and read by bwd; NULL in inference.
+ * Average: the divisor is kernel * kernel, padding included. bwd: x := gradient w.r.t. x. */
+struct dpb_pool_args {
+    struct dpb_tensor x, y;
+    uint8_t *index;
+    int kernel, stride, pad;
+};
+
+/* fwd: y = max(x, 0). bwd: dx = dy where y > 0, else 0; dx may alias dy. fwd: y may alias x. */
+struct dpb_relu_args {
+    struct dpb_tensor x;  /* fwd input */
+    struct dpb_tensor y;  /* fwd output */
+    struct dpb_tensor dy; /* bwd input */
+    struct dpb_tensor dx; /* bwd output */
+};
+
+/* y[M,N] = x[M,N] + bias[N]; y may alias x. bwd: bias := column sums of y (its gradient). */
+struct dpb_bias_args {
+    struct dpb_tensor x, y; /* rank 2 */
+    float *bias;
+};
+
+/* Batch normalisation over N,H,W per channel, NHWC (or [N,C]).
+ * fwd, training: y = gamma (x - mean) / sqrt(var + eps) + beta with the batch's biased variance;
+ *   saves mean and var; running = (1 - momentum) running + momentum batch, with the unbiased
+ *   variance for running_var, as PyTorch does.
+ * fwd, inference: uses the running statistics, changes nothing.
+ * bwd: dx, dgamma, dbeta from x, dy, gamma, save_mean, save_var (training statistics). */
+struct dpb_batchnorm_args {
+    struct dpb_tensor x, y, dy, dx;
+    const float *gamma, *beta;          /* C each */
+    float *dgamma, *dbeta;              /* bwd */
+    float *running_mean, *running_var;  /* C each */
+    float *save_mean, *save_var;        /* C each; training fwd writes, bwd reads */
+    float eps, momentum;
+    bool training;
+};
+
+/* fwd: prob = softmax(logits) per row, loss[m] = -log prob[m, label[m]].
+ * bwd: dlogits = (prob - onehot(label)) * scale; dlogits may alias prob. */
+struct dpb_softmax_xent_args {
+    struct dpb_tensor logits, prob, dlogits; /* [M,C] */
+    const int32_t *label;                    /* M */
+    float *loss;                             /* M; fwd */
+    float scale;                             /* bwd */
+};
+
+/* PyTorch's SGD: g = grad + weight_decay param; momentum = mu momentum + g; param -= lr momentum.
+ * All of `count` elements. The gradient is not changed. */
+struct dpb_sgd_args {
+    float *param;
+    const float *grad;
+    float *momentum; /* zero before the first step */
+    int64_t count;
+    float lr, mu, weight_decay;
+};
+
+/* x *= factor, in place. */
+struct dpb_scale_args {
+    float *x;
+    int64_t count;
+    float factor;
+};
+
+/* ---- the interface ---- */
+
+typedef struct dpb_device dpb_device; /* defined by the device; first member dpb_device_base */
+typedef struct dpb_stream dpb_stream;
+typedef struct dpb_event_mark dpb_event_mark; /* a point on a stream's time line */
+
+struct dpb_device_config {
+    int local_rank;
+    int local_size;          /* ranks on this machine */
+    int threads;             /* compute threads of this rank, at least 1 */
+    bool bind;               /* bind to cores, local_rank * threads first */
+    const void *options;     /* the device's own option struct, NULL when it has none */
+};
+
+enum dpb_device_flags {
+    DPB_DEVICE_VIRTUAL_TIME = 1 << 0 /* sim: results are "simulated" */
+};
+
+struct dpb_device_ops {
+    int version; /* DPB_DEVICE_OPS_VERSION */
+    const char *name, *summary;
+    unsigned flags;
+    const struct dpb_option_table *options; /* optional: NULL */
+
+    /* DPB_OK, or DPB_ERR_UNAVAILABLE with one line in `why` ("not available here, because ...").
+     * Never fails the program, has no side effects. */
+    dpb_status (*probe)(char *why, size_t why_bytes);
+
+    dpb_status (*open)(const struct dpb_device_config *config, dpb_device **device);
+    void (*close)(dpb_device *device);
+
+    /* Describe the opened device for the record: name, isa, threads, cores, library versions. The
+     * caller owns the value. */
+    dpb_json *(*describe)(dpb_device *device);
+
+    /* Zeroed memory, aligned to 64 bytes, touched so that later use takes no page fault. */
+    dpb_status (*alloc)(dpb_device *device, size_t bytes, void **memory);
+    void (*free)(dpb_device *device, void *memory);
+    dpb_status (*copy)(dpb_device *device, void *to, const void *from, size_t bytes,
+                       dpb_stream *stream);
+
+    dpb_status (*stream_open)(dpb_device *device, dpb_stream **stream);
+    void (*stream_close)(dpb_stream *stream);
+    dpb_status (*stream_sync)(dpb_stream *stream); /* host waits for everything launched so far */
+    dpb_status (*mark_open)(dpb_device *device, dpb_event_mark **mark);
+    void (*mark_close)(dpb_event_mark *mark);
+    dpb_status (*mark_record)(dpb_event_mark *mark, dpb_stream *stream);
+    dpb_status (*stream_wait)(dpb_stream *stream, dpb_event_mark *mark); /* later work waits */
+    /* Time from `from` to `to`, both recorded and complete. */
+    dpb_status (*mark_elapsed_ns)(dpb_event_mark *from, dpb_event_mark *to, int64_t *ns);
+
+    bool (*op_supported)(dpb_device *device, enum dpb_op op, enum dpb_dtype dtype);
+    /* `args` points to the operator's struct (DPB_OP_MAP); it is not kept. Shapes that do not fit:
+     * DPB_ERR_USAGE, logged with the operator and the shapes. */
+    dpb_status (*op_launch)(dpb_device *device, enum dpb_op op, const void *args,
+                            dpb_stream *stream);
+};
+
+/* First member of every device's struct, so that the calls below find the table. */
+struct dpb_device_base {
+    const struct dpb_device_ops *ops;
+};
+
+/* Check a table: version, names, required members, its option table. Logged; DPB_ERR_INTERNAL. */
+dpb_status dpb_device_ops_check(const struct dpb_device_ops *ops);
+
+static inline const struct dpb_device_ops *dpb_device_get_ops(const dpb_device *device)
+{
+    return ((const struct dpb_device_base *)device)->ops;
+}
+
+/* Launch one operator on a stream. */
+static inline dpb_status dpb_op_launch(dpb_device *device, enum dpb_op op, const void *args,
+                                       dpb_stream *stream)
+{
+    return dpb_device_get_ops(device)->op_launch(device, op, args, stream);
+}
+
+#ifdef __cplusplus
+}
+#endif
+#endif
