@@ -1,0 +1,115 @@
+/* dpb_step.h: the step engine of one rank: full training steps through a workload and a strategy.
+ *
+ * It owns parameters, gradient arena (in the comm's shared buffers, so that no staging copy is
+ * needed) and optimizer state, binds them to the workload, calls the strategy's hooks, and measures.
+ * Everything a step touches is allocated and touched by open(). */
+#ifndef DPB_STEP_H
+#define DPB_STEP_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "dpb_comm.h"
+#include "dpb_json.h"
+#include "dpb_recorder.h"
+#include "dpb_strategy.h"
+#include "dpb_workload.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Where batches come from. Batches are valid until the next call. */
+struct dpb_batch_source {
+    void *ctx;
+    /* The batch of this rank for training step `step` (from 1). DPB_END: there is none. */
+    dpb_status (*next)(void *ctx, int64_t step, struct dpb_batch *batch);
+};
+
+enum dpb_phase {
+    DPB_PHASE_SETUP,
+    DPB_PHASE_DATA,
+    DPB_PHASE_FORWARD,
+    DPB_PHASE_BACKWARD,
+    DPB_PHASE_SYNC,
+    DPB_PHASE_OPTIMIZER,
+    DPB_PHASE_DONE,
+    DPB_PHASE_COUNT
+};
+const char *dpb_phase_text(enum dpb_phase phase);
+
+struct dpb_step_config {
+    dpb_device *device;
+    dpb_comm *comm;
+    const struct dpb_workload_ops *workload;
+    const void *workload_options;
+    const struct dpb_strategy_ops *strategy;
+    const void *strategy_options;
+    bool bucket_given;
+    struct dpb_batch_source source;
+    int64_t batch_max;    /* most samples of this rank in a batch */
+    int64_t global_batch; /* the loss is the mean over it */
+    uint64_t seed;
+    double lr, momentum, weight_decay;
+    bool sum_gradients;   /* verification with integer gradients: sum, do not average */
+    /* Told where this rank is, for messages about ranks that died or hang; cheap, may be NULL. */
+    void (*progress)(void *ctx, int64_t step, enum dpb_phase phase, int bucket);
+    void *progress_ctx;
+};
+
+/* Host times of one step of this rank, dpb_clock_now_ns(): contiguous phases. */
+struct dpb_step_times {
+    int64_t start_ns;
+    int64_t data_ns, forward_ns, backward_ns, sync_ns, optimizer_ns; /* durations */
+    int64_t end_ns;
+    double loss_sum;     /* over the local samples, before the update */
+    int64_t correct;
+    int64_t samples;     /* local */
+};
+
+typedef struct dpb_step_engine dpb_step_engine;
+
+/* Collective over the comm. Initialises the parameters from the seed. */
+dpb_status dpb_step_open(const struct dpb_step_config *config, dpb_step_engine **engine);
+void dpb_step_close(dpb_step_engine *engine);
+
+/* Record into `recorder` from the next step on; NULL: nothing. Borrowed. */
+void dpb_step_set_recorder(dpb_step_engine *engine, dpb_recorder *recorder);
+
+/* Run one training step. A loss that is not finite is not an error here: the caller judges. */
+dpb_status dpb_step_run(dpb_step_engine *engine, struct dpb_step_times *times);
+
+/* Number of steps run so far. */
+int64_t dpb_step_count(const dpb_step_engine *engine);
+
+/* The plan in force: {"units": [{"bytes":..., "members": ["fc2.bias", ...]}, ...],
+ * "rebuilt": true, "first_bucket_bytes": ...}. Caller owns. */
+dpb_json *dpb_step_plan_json(const dpb_step_engine *engine);
+
+/* Bytes this rank holds: {"parameters":..., "gradients":..., "optimizer":..., "activations":...}. */
+dpb_json *dpb_step_memory_json(const dpb_step_engine *engine);
+
+/* XXH3 of all parameters in registration order (and buffers, when a workload has some). */
+uint64_t dpb_step_param_hash(const dpb_step_engine *engine);
+
+/* Exchange hashes: DPB_OK when all replicas are identical; DPB_ERR_CHECK when not, logged with the
+ * ranks that differ from rank 0. Collective. */
+dpb_status dpb_step_check_replicas(dpb_step_engine *engine);
+
+/* All parameters in registration order, flat (borrowed), and their number of elements. */
+const float *dpb_step_params(const dpb_step_engine *engine, int64_t *elements);
+
+/* Change one bit of one parameter of this rank: a planted divergence for tests of the check. */
+void dpb_step_plant_divergence(dpb_step_engine *engine);
+
+/* Inference over a source until DPB_END; sums over this rank only. `samples` may be 0. */
+dpb_status dpb_step_evaluate(dpb_step_engine *engine, const struct dpb_batch_source *source,
+                             int64_t *correct, int64_t *samples, double *loss_sum);
+
+/* Statistics of the collectives since open: per unit of the current plan, mean times. */
+void dpb_step_comm_stats(const dpb_step_engine *engine, struct dpb_comm_stats *stats);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,144 @@
+/* dpb_workload.h: the workload interface: a network with its parameters, forward and backward pass.
+ *
+ * A workload owns its activations; parameters and gradients belong to the step engine, which binds
+ * them (a strategy decides where gradients lie). Backward reports each parameter as soon as its
+ * gradient is complete, in the order in which a framework's autograd would. */
+#ifndef DPB_WORKLOAD_H
+#define DPB_WORKLOAD_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "dpb_device.h"
+#include "dpb_options.h"
+#include "dpb_recorder.h"
+#include "dpb_status.h"
+#include "dpb_types.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define DPB_WORKLOAD_OPS_VERSION 1
+
+struct dpb_param_info {
+    const char *name; /* "conv1.weight" */
+    enum dpb_dtype dtype;
+    int rank;
+    int64_t dim[DPB_TENSOR_RANK_MAX];
+    int64_t numel;
+    int layer; /* index in dpb_model.layers */
+};
+
+struct dpb_layer_info {
+    const char *name;                /* "conv1" */
+    const char *kind;                /* "conv2d", "linear", "batchnorm2d", ... */
+    int64_t fwd_macs_per_sample;     /* multiply-accumulates; 1 MAC = 2 FLOP */
+    int64_t out_elements_per_sample; /* of its output */
+};
+
+/* What is known of a network without running it. Static or owned by the workload's table. */
+struct dpb_model {
+    const struct dpb_param_info *params; /* registration order */
+    int param_count;
+    const struct dpb_layer_info *layers;
+    int layer_count;
+    const int *ready_order; /* param_count indices, the order in which gradients become ready */
+    int64_t sample_dim[3];  /* input image H, W, C */
+    int classes;
+};
+
+/* Sums over a model: parameters, and MACs of one sample forward. */
+int64_t dpb_model_param_elements(const struct dpb_model *model);
+int64_t dpb_model_fwd_macs_per_sample(const struct dpb_model *model);
+
+/* One rank's share of a global batch. */
+struct dpb_batch {
+    int64_t samples;           /* may be 0 on a rank when the batch is uneven */
+    const float *x;            /* [samples, H, W, C] */
+    const int32_t *label;      /* [samples] */
+    const int64_t *sample_ids; /* [samples] index in the dataset */
+};
+
+/* Where operators go: shared by everything that computes. */
+struct dpb_launcher {
+    dpb_device *device;
+    dpb_stream *stream;
+    dpb_recorder *recorder; /* never NULL; the none recorder when nothing is recorded */
+};
+
+/* Launch an operator inside a COMPUTE range named `name` (static). */
+static inline dpb_status dpb_launch(const struct dpb_launcher *launcher, const char *name,
+                                    enum dpb_op op, const void *args)
+{
+    dpb_range_begin(launcher->recorder, DPB_LANE_HOST, DPB_EVENT_COMPUTE, name, -1);
+    dpb_status st = dpb_op_launch(launcher->device, op, args, launcher->stream);
+    dpb_range_end(launcher->recorder, DPB_LANE_HOST);
+    return st;
+}
+
+typedef struct dpb_workload dpb_workload;
+
+struct dpb_workload_config {
+    struct dpb_launcher *launcher; /* borrowed; its recorder may change between steps */
+    int64_t batch_max;             /* most samples this rank ever gets in one batch */
+    const void *options;           /* the workload's own option struct */
+};
+
+/* What a forward pass says. */
+struct dpb_forward_result {
+    double loss_sum;  /* over the local samples */
+    int64_t correct;  /* samples whose largest logit is the label's */
+};
+
+/* A gradient is complete on the launcher's stream. A failure stops the backward pass. */
+typedef dpb_status (*dpb_grad_ready)(void *ctx, int param);
+
+/* Suggested training settings: what --lr auto and its like resolve to. */
+struct dpb_training_defaults {
+    double lr, momentum, weight_decay;
+};
+
+struct dpb_workload_ops {
+    int version; /* DPB_WORKLOAD_OPS_VERSION */
+    const char *name, *summary;
+    unsigned flags; /* enum dpb_workload_flags */
+    const struct dpb_option_table *options; /* optional: NULL */
+    struct dpb_training_defaults training;
+
+    /* The network for these options; static data or data that lives as long as the program. */
+    const struct dpb_model *(*model)(const void *options);
+
+    dpb_status (*open)(const struct dpb_workload_config *config, dpb_workload **workload);
+    void (*close)(dpb_workload *workload);
+    /* param[i] and grad[i]: this rank's memory of parameter i, numel elements, any 4-byte alignment.
+     * May be called again between steps (buckets were rebuilt). */
+    void (*bind)(dpb_workload *workload, float *const *param, float *const *grad);
+    /* Initial values into the bound parameters; the same on every rank for the same seed. */
+    dpb_status (*init_params)(dpb_workload *workload, uint64_t seed);
+    /* training false: inference behaviour (running statistics, no dropout). */
+    dpb_status (*forward)(dpb_workload *workload, const struct dpb_batch *batch, bool training,
+                          struct dpb_forward_result *result);
+    /* Gradients (overwritten, not accumulated) of grad_scale * sum over samples of the loss, for
+     * the batch of the last forward. With 0 samples every gradient is zero and still reported. */
+    dpb_status (*backward)(dpb_workload *workload, const struct dpb_batch *batch, float grad_scale,
+                           dpb_grad_ready ready, void *ctx);
+    /* Bytes of activations, saved values and workspace that open() allocated. */
+    int64_t (*activation_bytes)(dpb_workload *workload);
+};
+
+enum dpb_workload_flags {
+    DPB_WORKLOAD_INTEGER_GRADIENTS = 1 << 0 /* gradients are small integers: sums are exact */
+};
+
+struct dpb_workload_base {
+    const struct dpb_workload_ops *ops;
+};
+
+dpb_status dpb_workload_ops_check(const struct dpb_workload_ops *ops);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
