@@ -11,7 +11,8 @@
 extern "C" {
 #endif
 
-/* CLOCK_MONOTONIC in nanoseconds since an arbitrary origin that all processes of this boot share. */
+/* CLOCK_MONOTONIC in nanoseconds since an arbitrary origin that all processes of this boot share.
+ */
 int64_t dpb_clock_now_ns(void);
 
 /* CPU time used by the calling thread, nanoseconds. */

@@ -25,17 +25,20 @@ void dpb_log_set_level(enum dpb_log_level level);
  * text is copied and cut at 31 bytes. */
 void dpb_log_set_prefix(const char *prefix);
 
-/* Where lines go instead of stderr (tests, the progress line); NULL restores stderr. `line` has no
- * newline and is valid during the call only. */
+/* Where lines go instead of stderr (tests, the progress line); NULL restores stderr. `line` is the
+ * whole line, "dpbench: error: ...", without newline, valid during the call only. Calls come one
+ * after the other, whatever the threads; the sink must not log itself. */
 typedef void (*dpb_log_sink)(void *ctx, enum dpb_log_level level, const char *line);
 void dpb_log_set_sink(dpb_log_sink sink, void *ctx);
 
 /* Write one line "dpbench: [prefix: ]error: ..." (the level word is left out for INFO). Control
- * characters in the text are written as \xNN. Lines longer than 4 KiB are cut with "...". */
+ * characters in the text are written as \xNN. Lines longer than 4 KiB are cut with "...". Numbers
+ * have a decimal point whatever the locale; errno is left as it was. */
 void dpb_log(enum dpb_log_level level, const char *format, ...)
         __attribute__((format(printf, 2, 3)));
 
-/* An error followed by its remedy: two lines, the second starting "hint: ". */
+/* The remedy of the message that this thread logged last: "dpbench: [prefix: ]hint: ...", at the
+ * same level, so both are seen or neither. */
 void dpb_log_hint(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 #define dpb_error(...) dpb_log(DPB_LOG_ERROR, __VA_ARGS__)

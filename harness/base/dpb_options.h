@@ -68,8 +68,8 @@ struct dpb_option {
     const char *name; /* lower case with '-' */
     enum dpb_option_type type;
     size_t offset;
-    const char *default_text; /* as a user would write it; never NULL */
-    double min, max;          /* inclusive, in the unit of the member; both 0: no limits */
+    const char *default_text;         /* as a user would write it; never NULL */
+    double min, max;                  /* inclusive, in the unit of the member; both 0: no limits */
     const struct dpb_choice *choices; /* ENUM; ends with a NULL name */
     const char *category;             /* heading in --help: "Training", "Communication", ... */
     const char *unit;                 /* "bytes", "steps"; NULL where the text carries it */
@@ -157,8 +157,9 @@ struct dpb_assignment {
  * belongs to a part that is not chosen cannot take effect: DPB_ERR_USAGE with the names, logged,
  * or, with `drop_inactive`, left out (dpb_config_is_dropped() tells). Caller frees with
  * dpb_config_free(). */
-dpb_status dpb_config_new(const struct dpb_option_set *set, const struct dpb_assignment *assignments,
-                          size_t count, bool drop_inactive, dpb_config **config);
+dpb_status dpb_config_new(const struct dpb_option_set *set,
+                          const struct dpb_assignment *assignments, size_t count,
+                          bool drop_inactive, dpb_config **config);
 void dpb_config_free(dpb_config *config);
 dpb_status dpb_config_copy(const dpb_config *config, dpb_config **copy);
 
@@ -201,12 +202,12 @@ dpb_status dpb_config_repro(const dpb_config *config, struct dpb_str *line);
 
 /* One verb of the program. */
 struct dpb_command {
-    const char *name;                      /* "sweep" */
-    const char *arguments;                 /* "[FILE]" for the usage line */
-    const char *summary;                   /* one line */
-    const char *description;               /* a paragraph for --help; may be NULL */
-    const struct dpb_option_table *table;  /* its own flags (kind "command"); may be NULL */
-    bool takes_experiment;                 /* does it accept the experiment's options? */
+    const char *name;                     /* "sweep" */
+    const char *arguments;                /* "[FILE]" for the usage line */
+    const char *summary;                  /* one line */
+    const char *description;              /* a paragraph for --help; may be NULL */
+    const struct dpb_option_table *table; /* its own flags (kind "command"); may be NULL */
+    bool takes_experiment;                /* does it accept the experiment's options? */
     size_t min_arguments, max_arguments;
 };
 

@@ -29,7 +29,8 @@ void dpb_str_appendf(struct dpb_str *str, const char *format, ...)
 /* Free and zero. */
 void dpb_str_release(struct dpb_str *str);
 
-/* Read a whole file into `out` (appended). DPB_ERR_NOT_FOUND or DPB_ERR_IO, logged with the path. */
+/* Read a whole file into `out` (appended). DPB_ERR_NOT_FOUND or DPB_ERR_IO, logged with the path.
+ */
 dpb_status dpb_file_read(const char *path, struct dpb_str *out);
 
 /* Write a file so that it is either the old one or the new one, never a part: temporary name in the

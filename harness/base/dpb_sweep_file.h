@@ -28,8 +28,8 @@ struct dpb_sweep_target {
 
 struct dpb_sweep_file {
     char *name;
-    struct dpb_settings base; /* one value each */
-    struct dpb_settings axes; /* one or more values each, file order */
+    struct dpb_settings base;      /* one value each */
+    struct dpb_settings axes;      /* one or more values each, file order */
     struct dpb_settings *excludes; /* a cell that matches all settings of one entry is left out;
                                       a setting matches when the cell has one of its values */
     size_t exclude_count;

@@ -24,7 +24,7 @@
 
 #define DPB_RUN_TESTS(tests)                                                                       \
     (__extension__({                                                                               \
-        _Static_assert(!__builtin_types_compatible_p(__typeof__(tests), __typeof__(&(tests)[0])), \
+        _Static_assert(!__builtin_types_compatible_p(__typeof__(tests), __typeof__(&(tests)[0])),  \
                        "pass the array itself");                                                   \
         _Static_assert(sizeof(tests) / sizeof((tests)[0]) > 0, "no tests");                        \
         cmocka_run_group_tests(tests, NULL, NULL);                                                 \
