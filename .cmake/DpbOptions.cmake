@@ -55,7 +55,20 @@ pkg_check_modules(libfyaml REQUIRED IMPORTED_TARGET libfyaml>=0.7)
 pkg_check_modules(hwloc REQUIRED IMPORTED_TARGET hwloc>=2.0)
 pkg_check_modules(smartcols REQUIRED IMPORTED_TARGET smartcols>=2.30)
 pkg_check_modules(xxhash REQUIRED IMPORTED_TARGET libxxhash)
-find_package(dnnl 2.6 REQUIRED)
+# Not find_package(dnnl): Debian's package file also demands OpenCL's headers, which nothing here
+# uses and which are not installed with libdnnl-dev.
+find_path(DPB_DNNL_INCLUDE oneapi/dnnl/dnnl_version.h REQUIRED)
+find_library(DPB_DNNL_LIBRARY dnnl REQUIRED)
+file(STRINGS ${DPB_DNNL_INCLUDE}/oneapi/dnnl/dnnl_version.h dnnl_VERSION
+        REGEX "^#define DNNL_VERSION_(MAJOR|MINOR|PATCH) ")
+list(TRANSFORM dnnl_VERSION REPLACE "^[^0-9]+" "")
+list(JOIN dnnl_VERSION "." dnnl_VERSION)
+if(dnnl_VERSION VERSION_LESS 2.6)
+    message(FATAL_ERROR "oneDNN 2.6 or newer is needed, ${DPB_DNNL_LIBRARY} is ${dnnl_VERSION}")
+endif()
+add_library(DNNL::dnnl UNKNOWN IMPORTED GLOBAL)
+set_target_properties(DNNL::dnnl PROPERTIES IMPORTED_LOCATION ${DPB_DNNL_LIBRARY}
+        INTERFACE_INCLUDE_DIRECTORIES ${DPB_DNNL_INCLUDE})
 find_package(ZLIB REQUIRED)
 foreach(library jansson libfyaml hwloc smartcols xxhash)
     dpb_feature(${library} TRUE "${${library}_VERSION}")
