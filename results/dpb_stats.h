@@ -1,0 +1,47 @@
+/* dpb_stats.h: statistics of samples. Inputs are finite doubles; an answer that does not exist for
+ * the given n is NaN, never 0. Formulas and sources in docs/statistics.md. */
+#ifndef DPB_STATS_H
+#define DPB_STATS_H
+
+#include <stddef.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+double dpb_stats_mean(const double *values, size_t count);
+/* Sample standard deviation (n - 1); NaN below two values. */
+double dpb_stats_stdev(const double *values, size_t count);
+/* Middle value, mean of the two middle ones for even n. */
+double dpb_stats_median(const double *values, size_t count);
+/* Median absolute deviation from the median, not scaled. */
+double dpb_stats_mad(const double *values, size_t count);
+/* Quantile, linear interpolation (Hyndman and Fan type 7), p in [0, 1]. */
+double dpb_stats_quantile(const double *values, size_t count, double p);
+/* The same, but NaN where n is too small for the quantile to lie inside the sample:
+ * n < ceil(1 / min(p, 1 - p)). */
+double dpb_stats_tail_quantile(const double *values, size_t count, double p);
+
+/* Student's t: distribution function and quantile, `df` real and positive. */
+double dpb_stats_t_cdf(double t, double df);
+double dpb_stats_t_quantile(double p, double df);
+double dpb_stats_normal_quantile(double p);
+
+struct dpb_interval95 {
+    double low, high; /* NaN when n is below two */
+};
+
+/* mean +- t(0.975, n - 1) s / sqrt(n). */
+struct dpb_interval95 dpb_stats_mean_ci95(const double *values, size_t count);
+/* Interval of the ratio of two geometric means, exp(difference of mean logs +- Welch's t). Values
+ * positive. */
+struct dpb_interval95 dpb_stats_ratio_ci95(const double *numerators, size_t numerator_count,
+                                           const double *denominators, size_t denominator_count);
+/* Distribution-free interval of the median by order statistics (binomial), at least 95 %; NaN when n
+ * is below 6. */
+struct dpb_interval95 dpb_stats_median_ci95(const double *values, size_t count);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,83 @@
+/* dpb_summary.h: records -> one summary per cell, with scaling efficiency. Pure functions of records.
+ *
+ * A run (one record) is the unit of repetition: intervals come from repeats, not from steps. */
+#ifndef DPB_SUMMARY_H
+#define DPB_SUMMARY_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "dpb_json.h"
+#include "dpb_record.h"
+#include "dpb_stats.h"
+#include "dpb_status.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct dpb_cell_summary {
+    const dpb_json *first; /* a record of the cell, for its config, axes, repro; borrowed */
+    const char *series, *compute_series; /* borrowed */
+    int64_t cell;
+    int ranks;
+    bool weak; /* scaling: weak or strong */
+    int64_t global_batch, batch_per_rank;
+    bool emulated, simulated;
+    bool flagged; /* some repeat ran on a machine with less than the limit of its cores available */
+
+    size_t repeats_ok, repeats_not_ok;
+    const char *not_ok_status, *not_ok_reason; /* of the first repeat that is not ok, or NULL */
+
+    /* step time, nanoseconds; NaN without an ok repeat. Percentiles over the steps of all repeats. */
+    double step_median_ns; /* median over repeats of the repeats' medians */
+    double step_mean_ns, step_mad_ns, step_p5_ns, step_p50_ns, step_p95_ns, step_p99_ns;
+    struct dpb_interval95 step_ci95_ns; /* of the mean of the repeats' medians */
+
+    double samples_per_s_total, samples_per_s_per_rank;
+    struct dpb_interval95 samples_per_s_ci95;
+
+    /* against the baseline cell: fewest ranks of the same series, or the one-rank cell of the same
+     * compute_series; NaN without one */
+    int baseline_ranks; /* 0 without one */
+    double speedup;     /* X(n) / X(n0) * n0, so that the baseline has n0 */
+    double efficiency;  /* X(n) n0 / (X(n0) n) */
+    struct dpb_interval95 efficiency_ci95; /* of the ratio, from repeats on both sides */
+
+    /* per step and rank, mean over traced steps; NaN when nothing was traced */
+    double span_ns, compute_ns, comm_ns, overlap_ns, exposed_ns, comm_wait_ns, idle_ns, data_ns;
+    double exposed_share;    /* exposed / span */
+    double overlap_fraction; /* overlap / comm; NaN when comm is 0 */
+    double comm_share;       /* comm / span */
+
+    double busbw_bytes_per_s; /* median over repeats; NaN with one rank */
+    double availability;      /* least core availability of its ok repeats */
+    double trace_overhead;    /* traced / untraced median step */
+    double test_accuracy;     /* mean over repeats; NaN when not evaluated */
+    double loss_first, loss_last;
+};
+
+struct dpb_summary {
+    struct dpb_cell_summary *cells; /* ordered by series, then ranks, then cell */
+    size_t cell_count;
+    const struct dpb_records *records; /* borrowed */
+};
+
+/* Group records by (run_id, cell) and compute everything. DPB_ERR_NO_DATA when no record is ok
+ * (the summary is still filled, so that failures can be reported). */
+dpb_status dpb_summary_compute(const struct dpb_records *records, struct dpb_summary *summary);
+void dpb_summary_release(struct dpb_summary *summary);
+
+/* {"schema": "dpb.summary/1", "cells": [...]}; NaN becomes null with a reason. Caller owns. */
+dpb_json *dpb_summary_json(const struct dpb_summary *summary);
+
+/* Notes a reader should see: efficiency above 1.05 (baseline cold or other batch?), bus bandwidth
+ * above the emulated link's rate, flagged cells, overlap slower than none, unequal fingerprints in
+ * one report, few repeats. Array of strings; caller owns. */
+dpb_json *dpb_summary_notes(const struct dpb_summary *summary);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
