@@ -39,7 +39,7 @@ enum dpb_lane {
 
 struct dpb_event {
     int64_t start_ns;
-    int64_t end_ns; /* >= start_ns */
+    int64_t end_ns;   /* >= start_ns */
     const char *name; /* static or outliving the recorder: "conv2.bwd-weights", "all-reduce" */
     int32_t step;
     int32_t bucket; /* -1 where it means nothing */

@@ -4,10 +4,15 @@
  *   compute  = |U(compute)|            comm    = |U(comm)|
  *   overlap  = |U(comm) ^ U(compute)|  exposed = comm - overlap
  *   idle     = span - |U(comm) v U(compute)|
- * so that compute + exposed + idle = span exactly (HTA's definition of overlap, TraceLens' identity:
- * shared definitions in docs/metrics.md). comm_wait is the part of exposed in which this rank
- * waited for peers: |U(comm-wait) - U(compute)|; data is the part of idle inside data spans:
- * |U(data) - U(comm) - U(compute)|. */
+ * so that compute + exposed + idle = span exactly (HTA's definition of overlap, TraceLens'
+ * identity: shared definitions in docs/metrics.md). comm_wait is the part of exposed in which this
+ * rank waited for peers: |(U(comm-wait) ^ U(comm)) - U(compute)|; data is the part of idle inside
+ * data spans: |U(data) - U(comm) - U(compute)|.
+ *
+ * An event belongs to the steps of its rank whose spans it shares time with, whatever its own
+ * `step` says: a collective that runs into the next step exposes time there, too. It is counted
+ * once (collectives, comm_bytes), in the last such step. An event without length belongs where it
+ * lies, the ends of the span included. */
 #ifndef DPB_OVERLAP_H
 #define DPB_OVERLAP_H
 
@@ -43,15 +48,17 @@ struct dpb_breakdown {
     int64_t comm_wait_ns; /* part of exposed */
     int64_t idle_ns;
     int64_t data_ns; /* part of idle */
-    /* host spans, not unions */
+    /* sums of the host's spans, clipped to the step; not unions */
     int64_t forward_ns, backward_ns, optimizer_ns, sync_ns;
     int64_t comm_bytes;
     int32_t collectives;
 };
 
 /* One breakdown per (rank, step) that has a STEP event, ordered by step, then rank; events of no
- * step span are counted in `stray`. Events with end < start are dropped and counted in `negative`.
- * The array is malloc'ed; the caller frees it. */
+ * step span are counted in `stray`, and so is every STEP event after the first of the same rank and
+ * step. Events with end < start are dropped and counted in `negative`. Events may come in any
+ * order. The array is malloc'ed, also for no row; the caller frees it. DPB_ERR_NO_MEMORY, logged.
+ */
 dpb_status dpb_breakdown_compute(const struct dpb_event *events, size_t count,
                                  struct dpb_breakdown **rows, size_t *row_count, size_t *stray,
                                  size_t *negative);

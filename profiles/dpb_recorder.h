@@ -17,6 +17,9 @@ extern "C" {
 #define DPB_RECORDER_OPS_VERSION 1
 #define DPB_RECORDER_DEPTH       16 /* nested ranges per lane; deeper ones are lost and counted */
 
+/* Counted as lost: an event for which the buffer had no room, a range nested too deep, an end
+ * without a begin, an event of no lane or kind or without a name. */
+
 typedef struct dpb_recorder dpb_recorder;
 
 struct dpb_recorder_config {
@@ -40,11 +43,13 @@ struct dpb_recorder_ops {
     /* Add an event whose times were taken elsewhere (a collective's). rank and step are set by the
      * recorder. */
     void (*emit)(dpb_recorder *recorder, const struct dpb_event *event);
-    /* Later events belong to this step. */
+    /* Later events belong to this step; a range to the step in which it began. Any thread. */
     void (*set_step)(dpb_recorder *recorder, int32_t step);
 
-    /* All events so far, ordered by (lane, start, longer first), and how many were lost; the array
-     * is the recorder's and valid until the next call. Afterwards the recorder is empty. */
+    /* All events so far, ordered by (lane, start, longer first; equal ones as they began), and how
+     * many were lost; the array is the recorder's and valid until the next call. Afterwards the
+     * recorder is empty, but for ranges still open, which their end completes. No lane may record
+     * meanwhile. */
     dpb_status (*drain)(dpb_recorder *recorder, const struct dpb_event **events, size_t *count,
                         uint64_t *lost);
     void (*close)(dpb_recorder *recorder);

@@ -2,8 +2,8 @@
  * tools read it.
  *
  * Times are microseconds with exactly three decimals relative to `baseTimeNanoseconds`; one process
- * per rank, one thread per lane; categories are the event kinds; flows join a bucket's ready mark to
- * its collective. `dpbench` holds counts of lost events and what the clocks are. Written to a
+ * per rank, one thread per lane; categories are the event kinds; flows join a bucket's ready mark
+ * to its collective. `dpbench` holds counts of lost events and what the clocks are. Written to a
  * temporary name and renamed. */
 #ifndef DPB_TRACE_H
 #define DPB_TRACE_H
@@ -20,7 +20,7 @@ extern "C" {
 #endif
 
 struct dpb_trace_info {
-    const char *title;     /* the cell's description */
+    const char *title; /* the cell's description */
     int world_size;
     uint64_t lost;         /* events the recorders dropped */
     const dpb_json *extra; /* object with more metadata, or NULL; borrowed */
