@@ -1,8 +1,8 @@
 /* dpb_step.h: the step engine of one rank: full training steps through a workload and a strategy.
  *
  * It owns parameters, gradient arena (in the comm's shared buffers, so that no staging copy is
- * needed) and optimizer state, binds them to the workload, calls the strategy's hooks, and measures.
- * Everything a step touches is allocated and touched by open(). */
+ * needed) and optimizer state, binds them to the workload, calls the strategy's hooks, and
+ * measures. Everything a step touches is allocated and touched by open(). */
 #ifndef DPB_STEP_H
 #define DPB_STEP_H
 
@@ -51,7 +51,7 @@ struct dpb_step_config {
     int64_t global_batch; /* the loss is the mean over it */
     uint64_t seed;
     double lr, momentum, weight_decay;
-    bool sum_gradients;   /* verification with integer gradients: sum, do not average */
+    bool sum_gradients; /* verification with integer gradients: sum, do not average */
     /* Told where this rank is, for messages about ranks that died or hang; cheap, may be NULL. */
     void (*progress)(void *ctx, int64_t step, enum dpb_phase phase, int bucket);
     void *progress_ctx;
@@ -62,9 +62,9 @@ struct dpb_step_times {
     int64_t start_ns;
     int64_t data_ns, forward_ns, backward_ns, sync_ns, optimizer_ns; /* durations */
     int64_t end_ns;
-    double loss_sum;     /* over the local samples, before the update */
+    double loss_sum; /* over the local samples, before the update */
     int64_t correct;
-    int64_t samples;     /* local */
+    int64_t samples; /* local */
 };
 
 typedef struct dpb_step_engine dpb_step_engine;
@@ -86,7 +86,8 @@ int64_t dpb_step_count(const dpb_step_engine *engine);
  * "rebuilt": true, "first_bucket_bytes": ...}. Caller owns. */
 dpb_json *dpb_step_plan_json(const dpb_step_engine *engine);
 
-/* Bytes this rank holds: {"parameters":..., "gradients":..., "optimizer":..., "activations":...}. */
+/* Bytes this rank holds, alignment included: {"parameters": ..., "gradients": ...,
+ * "optimizer": ..., "activations": ...}. Caller owns. */
 dpb_json *dpb_step_memory_json(const dpb_step_engine *engine);
 
 /* XXH3 of all parameters in registration order (and buffers, when a workload has some). */

@@ -12,6 +12,7 @@
 
 #include "dpb_bucket.h"
 #include "dpb_comm.h"
+#include "dpb_json.h"
 #include "dpb_options.h"
 #include "dpb_status.h"
 
@@ -34,7 +35,7 @@ struct dpb_sync_services {
 struct dpb_strategy_config {
     int world_size;
     const void *options; /* the strategy's own option struct */
-    bool bucket_given;   /* did the user give --bucket? (PyTorch 2.x decides the first bucket by it) */
+    bool bucket_given; /* did the user give --bucket? PyTorch 2.x decides the first bucket by it */
     struct dpb_sync_services services;
 };
 
@@ -43,15 +44,16 @@ typedef struct dpb_strategy dpb_strategy;
 struct dpb_strategy_ops {
     int version; /* DPB_STRATEGY_OPS_VERSION */
     const char *name, *summary;
-    unsigned flags; /* none yet */
+    unsigned flags;                         /* none yet */
     const struct dpb_option_table *options; /* optional: NULL */
 
     dpb_status (*open)(const struct dpb_strategy_config *config, dpb_strategy **strategy);
     void (*close)(dpb_strategy *strategy);
 
     /* The units for the next steps. `ready_order` is NULL before the first step and afterwards the
-     * order in which gradients became ready in it. The strategy may keep what it needs of `plan`
-     * until the next call; the plan outlives that. */
+     * order in which gradients became ready in it. The strategy may keep `plan` and `model`: they
+     * stay where they are and unchanged until the next call has succeeded. The engine releases the
+     * plan; on failure there is none. */
     dpb_status (*plan)(dpb_strategy *strategy, const struct dpb_model *model,
                        const int *ready_order, struct dpb_unit_plan *plan);
     /* Optional. After step number `step` (from 1): does it want plan() again? The same answer on
@@ -65,6 +67,9 @@ struct dpb_strategy_ops {
     dpb_status (*before_optimizer)(dpb_strategy *strategy);
     dpb_status (*after_optimizer)(dpb_strategy *strategy);
     dpb_status (*step_end)(dpb_strategy *strategy);
+
+    /* Optional. Add what the plan was made with to its description ("first_bucket_bytes"). */
+    void (*describe)(dpb_strategy *strategy, dpb_json *plan);
 };
 
 struct dpb_strategy_base {
@@ -73,12 +78,13 @@ struct dpb_strategy_base {
 
 dpb_status dpb_strategy_ops_check(const struct dpb_strategy_ops *ops);
 
-/* The strategies of this room. */
-extern const struct dpb_strategy_ops dpb_strategy_none_ops;  /* one fused all-reduce after backward */
-extern const struct dpb_strategy_ops dpb_strategy_naive_ops; /* one all-reduce per tensor after it */
-extern const struct dpb_strategy_ops dpb_strategy_ddp_ops;   /* PyTorch DistributedDataParallel */
+/* The strategies of this room: `none`, one fused all-reduce after backward; `naive`, one all-reduce
+ * per tensor after it; `ddp`, PyTorch DistributedDataParallel. */
+extern const struct dpb_strategy_ops dpb_strategy_none_ops;
+extern const struct dpb_strategy_ops dpb_strategy_naive_ops;
+extern const struct dpb_strategy_ops dpb_strategy_ddp_ops;
 
-/* Options of ddp (table owner "ddp"): bucket, first-bucket (auto: PyTorch's rule A or B), overlap. */
+/* Options of ddp (table owner "ddp"): bucket, first-bucket, overlap. */
 struct dpb_ddp_options {
     int64_t bucket_bytes;
     int64_t first_bucket_bytes; /* DPB_AUTO: 1 MiB when --bucket was left at its default, else as

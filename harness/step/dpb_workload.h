@@ -88,8 +88,8 @@ struct dpb_workload_config {
 
 /* What a forward pass says. */
 struct dpb_forward_result {
-    double loss_sum;  /* over the local samples */
-    int64_t correct;  /* samples whose largest logit is the label's */
+    double loss_sum; /* over the local samples */
+    int64_t correct; /* samples whose largest logit is the label's */
 };
 
 /* A gradient is complete on the launcher's stream. A failure stops the backward pass. */
@@ -103,7 +103,7 @@ struct dpb_training_defaults {
 struct dpb_workload_ops {
     int version; /* DPB_WORKLOAD_OPS_VERSION */
     const char *name, *summary;
-    unsigned flags; /* enum dpb_workload_flags */
+    unsigned flags;                         /* enum dpb_workload_flags */
     const struct dpb_option_table *options; /* optional: NULL */
     struct dpb_training_defaults training;
 
@@ -112,8 +112,8 @@ struct dpb_workload_ops {
 
     dpb_status (*open)(const struct dpb_workload_config *config, dpb_workload **workload);
     void (*close)(dpb_workload *workload);
-    /* param[i] and grad[i]: this rank's memory of parameter i, numel elements, any 4-byte alignment.
-     * May be called again between steps (buckets were rebuilt). */
+    /* param[i] and grad[i]: this rank's memory of parameter i, numel elements, any 4-byte
+     * alignment. May be called again between steps (buckets were rebuilt). */
     void (*bind)(dpb_workload *workload, float *const *param, float *const *grad);
     /* Initial values into the bound parameters; the same on every rank for the same seed. */
     dpb_status (*init_params)(dpb_workload *workload, uint64_t seed);

@@ -1,0 +1,111 @@
+/* Do the tables of workloads and strategies keep what their interfaces promise? */
+#include <string.h>
+
+#include "dpb_log.h"
+#include "dpb_strategy.h"
+#include "dpb_workload.h"
+
+struct member {
+    const char *name;
+    bool there;
+};
+
+static dpb_status check_table(const char *kind, const char *name, const char *summary, int version,
+                              int version_needed, const struct member *members, size_t count)
+{
+    if (!name || !name[0]) {
+        dpb_error("%s: a table without a name", kind);
+        return DPB_ERR_INTERNAL;
+    }
+    if (version != version_needed) {
+        dpb_error("%s \"%s\": its table has version %d, this program needs %d", kind, name, version,
+                  version_needed);
+        return DPB_ERR_INTERNAL;
+    }
+    if (!summary || !summary[0]) {
+        dpb_error("%s \"%s\": the summary is missing", kind, name);
+        return DPB_ERR_INTERNAL;
+    }
+    for (size_t i = 0; i < count; i++) {
+        if (!members[i].there) {
+            dpb_error("%s \"%s\": the member \"%s\" is missing", kind, name, members[i].name);
+            return DPB_ERR_INTERNAL;
+        }
+    }
+    return DPB_OK;
+}
+
+static dpb_status check_options(const char *kind, const char *name,
+                                const struct dpb_option_table *options)
+{
+    const struct dpb_option_table *const tables[] = {options};
+    const struct dpb_option_set set = {.tables = tables, .table_count = 1};
+
+    if (!options)
+        return DPB_OK;
+    if (!options->kind || strcmp(options->kind, kind) != 0 || !options->owner ||
+        strcmp(options->owner, name) != 0) {
+        dpb_error("%s \"%s\": its options belong to another part", kind, name);
+        return DPB_ERR_INTERNAL;
+    }
+    return dpb_option_table_check(options, &set);
+}
+
+dpb_status dpb_strategy_ops_check(const struct dpb_strategy_ops *ops)
+{
+    if (!ops) {
+        dpb_error("strategy: there is no table");
+        return DPB_ERR_INTERNAL;
+    }
+
+    const struct member members[] = {
+            {"open", ops->open != NULL},
+            {"close", ops->close != NULL},
+            {"plan", ops->plan != NULL},
+            {"grad_ready", ops->grad_ready != NULL},
+            {"before_optimizer", ops->before_optimizer != NULL},
+    };
+    DPB_TRY(check_table("strategy", ops->name, ops->summary, ops->version, DPB_STRATEGY_OPS_VERSION,
+                        members, sizeof(members) / sizeof(members[0])));
+    return check_options("strategy", ops->name, ops->options);
+}
+
+dpb_status dpb_workload_ops_check(const struct dpb_workload_ops *ops)
+{
+    if (!ops) {
+        dpb_error("workload: there is no table");
+        return DPB_ERR_INTERNAL;
+    }
+
+    const struct member members[] = {
+            {"model", ops->model != NULL},
+            {"open", ops->open != NULL},
+            {"close", ops->close != NULL},
+            {"bind", ops->bind != NULL},
+            {"init_params", ops->init_params != NULL},
+            {"forward", ops->forward != NULL},
+            {"backward", ops->backward != NULL},
+            {"activation_bytes", ops->activation_bytes != NULL},
+    };
+    DPB_TRY(check_table("workload", ops->name, ops->summary, ops->version, DPB_WORKLOAD_OPS_VERSION,
+                        members, sizeof(members) / sizeof(members[0])));
+    return check_options("workload", ops->name, ops->options);
+}
+
+int64_t dpb_model_param_elements(const struct dpb_model *model)
+{
+    int64_t elements = 0;
+
+    for (int p = 0; p < model->param_count; p++)
+        elements += model->params[p].numel;
+    return elements;
+}
+
+int64_t dpb_model_fwd_macs_per_sample(const struct dpb_model *model)
+{
+    int64_t macs = 0;
+
+    for (int l = 0; l < model->layer_count; l++)
+        macs += model->layers[l].fwd_macs_per_sample;
+    return macs;
+}
