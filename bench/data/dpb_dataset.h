@@ -48,6 +48,9 @@ dpb_status dpb_dataset_open(const struct dpb_dataset_config *config, enum dpb_sp
 void dpb_dataset_close(dpb_dataset *dataset);
 void dpb_dataset_describe(const dpb_dataset *dataset, struct dpb_dataset_info *info);
 
+/* Numbers in one sample: H * W * C. */
+int64_t dpb_dataset_sample_elements(const dpb_dataset *dataset);
+
 /* Copy samples `ids` into x [count, H, W, C] and label [count]. */
 dpb_status dpb_dataset_fetch(const dpb_dataset *dataset, const int64_t *ids, int64_t count,
                              float *x, int32_t *label);

@@ -1,0 +1,207 @@
+#include "layer_list.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "dpb_log.h"
+#include "dpb_rng.h"
+
+/* Streams of one seed are told apart by their upper half ("para"); the lower is the parameter. */
+#define PARAM_STREAM ((uint64_t)0x70617261 << 32)
+
+static const char *const kind_text[] = {
+        [DPB_LAYER_CONV2D] = "conv2d",
+        [DPB_LAYER_MAXPOOL2D] = "maxpool2d",
+        [DPB_LAYER_LINEAR] = "linear",
+};
+
+static void join_name(struct dpb_layer_list *list, char name[DPB_LAYER_OP_NAME_BYTES],
+                      const char *layer, const char *suffix)
+{
+    int length = snprintf(name, DPB_LAYER_OP_NAME_BYTES, "%s.%s", layer, suffix);
+
+    if (length < 0 || length >= DPB_LAYER_OP_NAME_BYTES)
+        list->damaged = true;
+}
+
+static int add_param(struct dpb_layer_list *list, const char *layer, const char *suffix, int rank,
+                     const int64_t *dim)
+{
+    int index = list->param_count;
+    struct dpb_param_info *param;
+
+    if (index == DPB_LAYER_PARAMS_MAX) {
+        list->damaged = true;
+        return -1;
+    }
+    list->param_count++;
+    join_name(list, list->param_name[index], layer, suffix);
+    param = &list->param[index];
+    *param = (struct dpb_param_info){.name = list->param_name[index],
+                                     .dtype = DPB_F32,
+                                     .rank = rank,
+                                     .numel = 1,
+                                     .layer = list->layer_count - 1};
+    for (int i = 0; i < rank; i++) {
+        param->dim[i] = dim[i];
+        param->numel *= dim[i];
+    }
+    return index;
+}
+
+/* The layer's place, with what all kinds share filled in; the chain continues with its output. */
+static struct dpb_layer *add_layer(struct dpb_layer_list *list, enum dpb_layer_kind kind,
+                                   const char *name, const int64_t in[3], const int64_t out[3],
+                                   int64_t macs)
+{
+    struct dpb_layer *layer;
+    int index = list->layer_count;
+
+    if (index == DPB_LAYERS_MAX || strlen(name) >= DPB_LAYER_NAME_BYTES || out[0] < 1 ||
+        out[1] < 1 || out[2] < 1) {
+        list->damaged = true;
+        return NULL;
+    }
+    list->layer_count++;
+    layer = &list->layer[index];
+    *layer = (struct dpb_layer){.kind = kind, .weight = -1, .bias = -1};
+    strcpy(layer->name, name);
+    memcpy(layer->in, in, sizeof(layer->in));
+    memcpy(layer->out, out, sizeof(layer->out));
+    memcpy(list->shape, out, sizeof(list->shape));
+    join_name(list, layer->op.fwd, name, "fwd");
+    join_name(list, layer->op.bwd_relu, name, "bwd-relu");
+    join_name(list, layer->op.bwd_bias, name, "bwd-bias");
+    join_name(list, layer->op.bwd_weights, name, "bwd-weights");
+    join_name(list, layer->op.bwd_data, name, "bwd-data");
+    list->info[index] =
+            (struct dpb_layer_info){.name = layer->name,
+                                    .kind = kind_text[kind],
+                                    .fwd_macs_per_sample = macs,
+                                    .out_elements_per_sample = out[0] * out[1] * out[2]};
+    return layer;
+}
+
+/* Output length of a window along one dimension; 0 when the window does not fit. */
+static int64_t window_count(int64_t length, int kernel, int stride, int pad)
+{
+    int64_t room = length + 2 * (int64_t)pad - kernel;
+
+    return room < 0 ? 0 : room / stride + 1;
+}
+
+void dpb_layer_list_begin(struct dpb_layer_list *list, int64_t height, int64_t width,
+                          int64_t channels)
+{
+    memset(list, 0, sizeof(*list));
+    list->shape[0] = height;
+    list->shape[1] = width;
+    list->shape[2] = channels;
+    memcpy(list->model.sample_dim, list->shape, sizeof(list->shape));
+}
+
+void dpb_layer_list_conv2d(struct dpb_layer_list *list, const char *name, int64_t out_channels,
+                           int kernel, int stride, int pad, bool bias, bool relu)
+{
+    int64_t in[3] = {list->shape[0], list->shape[1], list->shape[2]};
+    int64_t out[3] = {window_count(in[0], kernel, stride, pad),
+                      window_count(in[1], kernel, stride, pad), out_channels};
+    int64_t dim[4] = {out_channels, in[2], kernel, kernel};
+    int64_t macs = in[2] * kernel * kernel * out[0] * out[1] * out[2];
+    struct dpb_layer *layer = add_layer(list, DPB_LAYER_CONV2D, name, in, out, macs);
+
+    if (!layer)
+        return;
+    layer->kernel = kernel;
+    layer->stride = stride;
+    layer->pad = pad;
+    layer->relu = relu;
+    layer->weight = add_param(list, name, "weight", 4, dim);
+    if (bias)
+        layer->bias = add_param(list, name, "bias", 1, dim);
+}
+
+void dpb_layer_list_maxpool2d(struct dpb_layer_list *list, const char *name, int kernel, int stride)
+{
+    int64_t in[3] = {list->shape[0], list->shape[1], list->shape[2]};
+    int64_t out[3] = {window_count(in[0], kernel, stride, 0),
+                      window_count(in[1], kernel, stride, 0), in[2]};
+    struct dpb_layer *layer = add_layer(list, DPB_LAYER_MAXPOOL2D, name, in, out, 0);
+
+    if (!layer)
+        return;
+    layer->kernel = kernel;
+    layer->stride = stride;
+}
+
+void dpb_layer_list_linear(struct dpb_layer_list *list, const char *name, int64_t out_features,
+                           bool relu)
+{
+    int64_t in[3] = {1, 1, list->shape[0] * list->shape[1] * list->shape[2]};
+    int64_t out[3] = {1, 1, out_features};
+    int64_t dim[2] = {out_features, in[2]};
+    struct dpb_layer *layer =
+            add_layer(list, DPB_LAYER_LINEAR, name, in, out, in[2] * out_features);
+
+    if (!layer)
+        return;
+    layer->relu = relu;
+    layer->weight = add_param(list, name, "weight", 2, dim);
+    layer->bias = add_param(list, name, "bias", 1, dim);
+}
+
+void dpb_layer_list_finish(struct dpb_layer_list *list)
+{
+    int ready = 0;
+
+    for (int i = list->layer_count - 1; i >= 0; i--) {
+        const struct dpb_layer *layer = &list->layer[i];
+        bool bias_first = layer->kind == DPB_LAYER_LINEAR;
+        int first = bias_first ? layer->bias : layer->weight;
+        int second = bias_first ? layer->weight : layer->bias;
+
+        if (first >= 0)
+            list->ready_order[ready++] = first;
+        if (second >= 0)
+            list->ready_order[ready++] = second;
+    }
+    list->model.params = list->param;
+    list->model.param_count = list->param_count;
+    list->model.layers = list->info;
+    list->model.layer_count = list->layer_count;
+    list->model.ready_order = list->ready_order;
+    list->model.classes = (int)(list->shape[0] * list->shape[1] * list->shape[2]);
+}
+
+dpb_status dpb_layer_list_check(const struct dpb_layer_list *list, const char *workload)
+{
+    if (!list->damaged && list->layer_count > 0)
+        return DPB_OK;
+    dpb_error("workload \"%s\": its layers do not fit together or not into a list of %d layers "
+              "and %d parameters",
+              workload, DPB_LAYERS_MAX, DPB_LAYER_PARAMS_MAX);
+    dpb_log_hint("this is a mistake in the program: see bench/workloads/layer_list.h");
+    return DPB_ERR_INTERNAL;
+}
+
+int64_t dpb_layer_list_fan_in(const struct dpb_layer_list *list, int param)
+{
+    const struct dpb_layer *layer = &list->layer[list->param[param].layer];
+    int64_t window = layer->kind == DPB_LAYER_CONV2D ? (int64_t)layer->kernel * layer->kernel : 1;
+
+    return layer->in[2] * window;
+}
+
+void dpb_layer_list_init_params(const struct dpb_layer_list *list, uint64_t seed,
+                                float *const *param)
+{
+    for (int p = 0; p < list->param_count; p++) {
+        double bound = 1.0 / sqrt((double)dpb_layer_list_fan_in(list, p));
+        struct dpb_rng rng;
+
+        dpb_rng_init(&rng, seed, PARAM_STREAM | (uint64_t)p);
+        for (int64_t i = 0; i < list->param[p].numel; i++)
+            param[p][i] = (float)((2.0 * dpb_rng_uniform(&rng) - 1.0) * bound);
+    }
+}

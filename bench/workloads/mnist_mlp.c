@@ -1,0 +1,49 @@
+#include "dpb_workloads.h"
+
+#include <pthread.h>
+
+#include "sequential.h"
+
+static struct dpb_layer_list list;
+static pthread_once_t list_once = PTHREAD_ONCE_INIT;
+
+static void build_list(void)
+{
+    dpb_layer_list_begin(&list, 28, 28, 1);
+    dpb_layer_list_linear(&list, "fc1", 512, true);
+    dpb_layer_list_linear(&list, "fc2", 512, true);
+    dpb_layer_list_linear(&list, "fc3", 10, false);
+    dpb_layer_list_finish(&list);
+}
+
+static const struct dpb_layer_list *layers(void)
+{
+    pthread_once(&list_once, build_list);
+    return &list;
+}
+
+static const struct dpb_model *model(const void *options)
+{
+    (void)options;
+    return &layers()->model;
+}
+
+static dpb_status open_workload(const struct dpb_workload_config *config, dpb_workload **workload)
+{
+    return dpb_sequential_open(&dpb_workload_mnist_mlp_ops, layers(), config, workload);
+}
+
+const struct dpb_workload_ops dpb_workload_mnist_mlp_ops = {
+        .version = DPB_WORKLOAD_OPS_VERSION,
+        .name = "mnist-mlp",
+        .summary = "784-512-512-10 with ReLU on 28x28 images, 0.67 M parameters",
+        .training = {.lr = 0.05, .momentum = 0.9, .weight_decay = 0.0},
+        .model = model,
+        .open = open_workload,
+        .close = dpb_sequential_close,
+        .bind = dpb_sequential_bind,
+        .init_params = dpb_sequential_init_params,
+        .forward = dpb_sequential_forward,
+        .backward = dpb_sequential_backward,
+        .activation_bytes = dpb_sequential_activation_bytes,
+};

@@ -1,0 +1,35 @@
+/* sequential.h: forward and backward pass of a chain of layers, through the operators of a device.
+ *
+ * These functions are the members of dpb_workload_ops for every network that is a chain with a
+ * softmax cross-entropy at its end; a workload brings its layer list and its own open(). */
+#ifndef BENCH_SEQUENTIAL_H
+#define BENCH_SEQUENTIAL_H
+
+#include "layer_list.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* `list` stays the caller's and must outlive the workload. */
+dpb_status dpb_sequential_open(const struct dpb_workload_ops *ops,
+                               const struct dpb_layer_list *list,
+                               const struct dpb_workload_config *config, dpb_workload **workload);
+void dpb_sequential_close(dpb_workload *workload);
+void dpb_sequential_bind(dpb_workload *workload, float *const *param, float *const *grad);
+dpb_status dpb_sequential_init_params(dpb_workload *workload, uint64_t seed);
+dpb_status dpb_sequential_forward(dpb_workload *workload, const struct dpb_batch *batch,
+                                  bool training, struct dpb_forward_result *result);
+dpb_status dpb_sequential_backward(dpb_workload *workload, const struct dpb_batch *batch,
+                                   float grad_scale, dpb_grad_ready ready, void *ctx);
+int64_t dpb_sequential_activation_bytes(dpb_workload *workload);
+
+/* Is the batch one that this workload can take? DPB_ERR_USAGE, logged, when it has more samples
+ * than `batch_max` or a label outside the classes. */
+dpb_status dpb_batch_check(const struct dpb_workload_ops *ops, const struct dpb_model *model,
+                           int64_t batch_max, const struct dpb_batch *batch);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
