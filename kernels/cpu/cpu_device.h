@@ -1,0 +1,160 @@
+/* cpu_device.h: what the files of the CPU device share. Private to this folder. */
+#ifndef DPB_CPU_DEVICE_H
+#define DPB_CPU_DEVICE_H
+
+#include <pthread.h>
+
+#include <oneapi/dnnl/dnnl.h>
+
+#include "dpb_device.h"
+#include "dpb_reference.h"
+
+/* ---- threads: the OpenMP pool that oneDNN uses, for our own loops too ---- */
+
+typedef void (*dpb_cpu_body)(void *ctx, int64_t begin, int64_t end);
+
+/* Threads that oneDNN's regions and ours take when the calling thread starts them. Cheap; called
+ * before every operator, because OpenMP keeps the number per thread. */
+void dpb_cpu_threads_set(int threads);
+
+/* Has OMP_PROC_BIND or OMP_PLACES made OpenMP bind its threads itself? */
+bool dpb_cpu_threads_bound_by_openmp(void);
+
+/* Call body(ctx, begin, end) over [0, count) in equal parts on up to `threads` threads, with at
+ * least `grain` elements each; returns when all are done. */
+void dpb_cpu_parallel(int threads, int64_t count, int64_t grain, dpb_cpu_body body, void *ctx);
+
+/* Call body(ctx, i, i + 1) with thread i of the pool, for each of `threads` threads. */
+void dpb_cpu_each_thread(int threads, dpb_cpu_body body, void *ctx);
+
+/* ---- binding ---- */
+
+struct dpb_cpu_binding {
+    int *pu; /* operating system's numbers of the CPUs the threads are bound to, `count` of them */
+    int count;
+    int cores;       /* cores this process may use */
+    int numa_node;   /* of the first CPU; -1 when not known */
+    bool shared;     /* the ranks' threads do not fit the cores: some share one */
+    char reason[96]; /* why count is 0 */
+    struct dpb_cpu_binding_state *state; /* what close needs to undo it; NULL when nothing is */
+};
+
+/* Bind thread i of the pool to core local_rank * threads + i, modulo the cores this process may
+ * use. A system that refuses is no failure: warned of, and said in `reason`. */
+dpb_status dpb_cpu_binding_open(struct dpb_cpu_binding *binding,
+                                const struct dpb_device_config *config);
+/* Give the threads back the CPUs they had before. */
+void dpb_cpu_binding_close(struct dpb_cpu_binding *binding);
+
+/* ---- oneDNN primitives, made once for each operator and shapes ---- */
+
+#define DNNL_TRY(call)                                                                             \
+    do {                                                                                           \
+        dnnl_status_t dnnl_try_st_ = (call);                                                       \
+        if (dnnl_try_st_ != dnnl_success)                                                          \
+            return dnnl_try_st_;                                                                   \
+    } while (0)
+
+#define DPB_CPU_SLOTS 8
+
+/* What tells two primitives apart. Compared as bytes: zero it before filling. */
+struct dpb_cpu_key {
+    int32_t op;
+    uint32_t flags;
+    int64_t dim[14];
+    float number[2]; /* matmul: beta; batchnorm: eps */
+};
+
+/* A plain weight tensor of ours and the layout a primitive wants it in. */
+struct dpb_cpu_packing {
+    dnnl_primitive_t reorder; /* NULL: the primitive takes the plain one */
+    dnnl_memory_t plain, packed;
+    bool is_output; /* plain is made from packed, after the primitive */
+};
+
+struct dpb_cpu_kernel {
+    struct dpb_cpu_key key;
+    dnnl_primitive_t primitive;
+    dnnl_exec_arg_t args[DPB_CPU_SLOTS]; /* own their memory objects, without data */
+    int arg_count;
+    dnnl_memory_t scratchpad; /* one of args; NULL when none is needed */
+    struct dpb_cpu_packing packing;
+    struct dpb_cpu_kernel *next; /* in its bucket */
+};
+
+/* Memory that all kernels use in turn: it stays in the cache, and grows only when a kernel is
+ * made. */
+struct dpb_cpu_buffer {
+    void *memory;
+    size_t bytes;
+};
+
+#define DPB_CPU_BUCKETS 256
+
+struct dpb_device {
+    struct dpb_device_base base;
+    int threads;
+    struct dpb_cpu_binding binding;
+    dnnl_engine_t engine;
+    dnnl_stream_t stream;
+    pthread_mutex_t lock; /* over kernels, buffers and the oneDNN stream */
+    struct dpb_cpu_kernel *bucket[DPB_CPU_BUCKETS];
+    int kernel_count;
+    struct dpb_cpu_buffer scratch, packed;
+};
+
+/* A oneDNN failure as a logged DPB_ERR_VENDOR: what was tried, for which operator and shapes. */
+dpb_status dpb_cpu_vendor_error(dnnl_status_t status, const char *what, enum dpb_op op,
+                                const void *args);
+
+/* Make the primitive of `kernel` from an operation descriptor; adds its scratchpad. On failure the
+ * caller frees the kernel. `hint` is the forward primitive of a backward one. */
+dnnl_status_t dpb_cpu_kernel_create(dpb_device *device, struct dpb_cpu_kernel *kernel,
+                                    const_dnnl_op_desc_t desc, const_dnnl_post_ops_t post_ops,
+                                    const_dnnl_primitive_desc_t hint);
+/* The primitive's descriptor of an argument, DNNL_ARG_SRC, ... */
+const dnnl_memory_desc_t *dpb_cpu_kernel_query(const struct dpb_cpu_kernel *kernel, int dnnl_arg);
+/* Add an argument; its data comes with dpb_cpu_kernel_set() before each run. */
+dnnl_status_t dpb_cpu_kernel_add(dpb_device *device, struct dpb_cpu_kernel *kernel, int dnnl_arg,
+                                 const dnnl_memory_desc_t *desc);
+/* Add weights that we keep as `plain`; packed and unpacked when the primitive prefers so. */
+dnnl_status_t dpb_cpu_kernel_add_packed(dpb_device *device, struct dpb_cpu_kernel *kernel,
+                                        int dnnl_arg, const dnnl_memory_desc_t *plain,
+                                        bool is_output);
+void dpb_cpu_kernel_set(struct dpb_cpu_kernel *kernel, int dnnl_arg, const void *data);
+/* Run and wait. */
+dnnl_status_t dpb_cpu_kernel_run(dpb_device *device, struct dpb_cpu_kernel *kernel);
+void dpb_cpu_kernel_free(struct dpb_cpu_kernel *kernel);
+
+/* Fill `kernel`, whose key is set, for an operator. */
+typedef dnnl_status_t (*dpb_cpu_kernel_maker)(dpb_device *device, struct dpb_cpu_kernel *kernel,
+                                              enum dpb_op op, const void *args);
+
+/* The kernel of `key`, made with `make` the first time. Call with the lock held. */
+dpb_status dpb_cpu_kernel_get(dpb_device *device, const struct dpb_cpu_key *key,
+                              dpb_cpu_kernel_maker make, enum dpb_op op, const void *args,
+                              struct dpb_cpu_kernel **kernel);
+void dpb_cpu_kernels_free(dpb_device *device);
+
+/* ---- operators; arguments have been checked, fp32 ---- */
+
+dpb_status dpb_cpu_matmul(dpb_device *device, enum dpb_op op, const void *args);
+dpb_status dpb_cpu_conv(dpb_device *device, enum dpb_op op, const void *args);
+dpb_status dpb_cpu_batchnorm(dpb_device *device, enum dpb_op op, const void *args);
+dpb_status dpb_cpu_pool(dpb_device *device, enum dpb_op op, const void *args);
+dpb_status dpb_cpu_relu(dpb_device *device, enum dpb_op op, const void *args);
+dpb_status dpb_cpu_bias(dpb_device *device, enum dpb_op op, const void *args);
+dpb_status dpb_cpu_softmax_xent(dpb_device *device, enum dpb_op op, const void *args);
+dpb_status dpb_cpu_sgd(dpb_device *device, enum dpb_op op, const void *args);
+dpb_status dpb_cpu_scale(dpb_device *device, enum dpb_op op, const void *args);
+
+/* Our own loops are compiled for several instruction sets, chosen when the program starts. clang 14
+ * cannot; and the choice runs before a sanitizer is ready. */
+#if defined(__GNUC__) && !defined(__clang__) && defined(__x86_64__) && defined(__gnu_linux__) &&   \
+        !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#define DPB_CPU_CLONES __attribute__((target_clones("default", "avx2", "arch=x86-64-v4")))
+#else
+#define DPB_CPU_CLONES
+#endif
+
+#endif

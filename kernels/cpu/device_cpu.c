@@ -1,0 +1,328 @@
+#include "dpb_device_cpu.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <oneapi/dnnl/dnnl_debug.h>
+
+#include "cpu_device.h"
+#include "dpb_clock.h"
+#include "dpb_log.h"
+
+/* Everything is done when a call returns, so a stream carries no state. */
+struct dpb_stream {
+    dpb_device *device;
+};
+
+struct dpb_event_mark {
+    int64_t time_ns;
+    bool recorded;
+};
+
+static dpb_status no_memory(const char *what, size_t bytes)
+{
+    dpb_error("cpu: out of memory for %s of %zu bytes", what, bytes);
+    dpb_log_hint("take a smaller batch or model, or fewer ranks on this machine");
+    return DPB_ERR_NO_MEMORY;
+}
+
+static dpb_status probe(char *why, size_t why_bytes)
+{
+    const dnnl_version_t *version = dnnl_version();
+
+    if (version->major != DNNL_VERSION_MAJOR) {
+        snprintf(why, why_bytes, "not available here, because oneDNN is version %d, needs %d",
+                 version->major, DNNL_VERSION_MAJOR);
+        return DPB_ERR_UNAVAILABLE;
+    }
+    return DPB_OK;
+}
+
+/* ---- open and close ---- */
+
+static void close_device(dpb_device *device)
+{
+    if (!device)
+        return;
+    dpb_cpu_kernels_free(device);
+    if (device->stream)
+        dnnl_stream_destroy(device->stream);
+    if (device->engine)
+        dnnl_engine_destroy(device->engine);
+    dpb_cpu_binding_close(&device->binding);
+    pthread_mutex_destroy(&device->lock);
+    free(device);
+}
+
+/* OpenMP has read its environment already; the variables are for processes that this one starts. A
+ * second pool that spins on this rank's core would cost a factor (cpu.md: 6 to 40). */
+static void settle_openmp(int threads)
+{
+    char text[16];
+
+    snprintf(text, sizeof(text), "%d", threads);
+    setenv("OMP_NUM_THREADS", text, 1);
+    setenv("OMP_PROC_BIND", "false", 1);
+    unsetenv("OMP_PLACES");
+    dpb_cpu_threads_set(threads);
+    if (dpb_cpu_threads_bound_by_openmp()) {
+        dpb_warn("cpu: OMP_PROC_BIND makes OpenMP bind threads to cores of its own choice");
+        dpb_log_hint("unset OMP_PROC_BIND and OMP_PLACES; binding is this program's option");
+    }
+}
+
+static dpb_status engine_error(dnnl_status_t status)
+{
+    dpb_error("cpu: oneDNN cannot make its engine: %s", dnnl_status2str(status));
+    return status == dnnl_out_of_memory ? DPB_ERR_NO_MEMORY : DPB_ERR_VENDOR;
+}
+
+static dpb_status open_device(const struct dpb_device_config *config, dpb_device **opened)
+{
+    dnnl_status_t status;
+    dpb_device *device;
+    dpb_status st;
+
+    if (config->threads < 1 || config->local_rank < 0 || config->local_rank >= config->local_size) {
+        dpb_error("cpu: cannot open for local rank %d of %d with %d threads", config->local_rank,
+                  config->local_size, config->threads);
+        dpb_log_hint("give at least one thread, and a local rank below the local size");
+        return DPB_ERR_USAGE;
+    }
+    device = calloc(1, sizeof(*device));
+    if (!device)
+        return no_memory("the device", sizeof(*device));
+    device->base.ops = &dpb_device_cpu_ops;
+    device->threads = config->threads;
+    pthread_mutex_init(&device->lock, NULL);
+    settle_openmp(config->threads);
+    DPB_TRY_GOTO(st, dpb_cpu_binding_open(&device->binding, config), err_device);
+
+    status = dnnl_engine_create(&device->engine, dnnl_cpu, 0);
+    if (status == dnnl_success)
+        status = dnnl_stream_create(&device->stream, device->engine, dnnl_stream_default_flags);
+    if (status != dnnl_success) {
+        st = engine_error(status);
+        goto err_device;
+    }
+    *opened = device;
+    return DPB_OK;
+
+err_device:
+    close_device(device);
+    return st;
+}
+
+static dpb_json *describe(dpb_device *device)
+{
+    const struct dpb_cpu_binding *binding = &device->binding;
+    const dnnl_version_t *version = dnnl_version();
+    dpb_json *json = dpb_json_object();
+    char text[64];
+
+    dpb_json_set_string(json, "name", "cpu");
+    dpb_json_set_string(json, "isa", dnnl_cpu_isa2str(dnnl_get_effective_cpu_isa()));
+    dpb_json_set_int(json, "threads", device->threads);
+    if (binding->count > 0) {
+        dpb_json *cores = dpb_json_array();
+
+        for (int i = 0; i < binding->count; i++)
+            dpb_json_append(cores, dpb_json_int(binding->pu[i]));
+        dpb_json_set(json, "cores", cores);
+        dpb_json_set_int(json, "cores_usable", binding->cores);
+        dpb_json_set_bool(json, "cores_shared", binding->shared);
+    } else {
+        dpb_json_set_absent(json, "cores", binding->reason);
+    }
+    if (binding->numa_node >= 0)
+        dpb_json_set_int(json, "numa_node", binding->numa_node);
+    else
+        dpb_json_set_absent(json, "numa_node", "not known");
+    snprintf(text, sizeof(text), "%d.%d.%d", version->major, version->minor, version->patch);
+    dpb_json_set_string(json, "onednn", text);
+    return json;
+}
+
+/* ---- memory ---- */
+
+static dpb_status allocate(dpb_device *device, size_t bytes, void **memory)
+{
+    size_t rounded = bytes <= SIZE_MAX - 63 ? (bytes + 63) & ~(size_t)63 : 0;
+    void *made = NULL;
+
+    (void)device;
+    if (rounded > 0 || bytes == 0)
+        made = aligned_alloc(64, rounded > 0 ? rounded : 64);
+    if (!made)
+        return no_memory("a buffer", bytes);
+    /* Touching a page costs 8 to 15 us on some virtual machines: here, and not in a timed step. */
+    memset(made, 0, rounded > 0 ? rounded : 64);
+    *memory = made;
+    return DPB_OK;
+}
+
+static void release(dpb_device *device, void *memory)
+{
+    (void)device;
+    free(memory);
+}
+
+static dpb_status copy(dpb_device *device, void *to, const void *from, size_t bytes,
+                       dpb_stream *stream)
+{
+    (void)device;
+    (void)stream;
+    if (bytes > 0)
+        memmove(to, from, bytes);
+    return DPB_OK;
+}
+
+/* ---- streams and marks ---- */
+
+static dpb_status stream_open(dpb_device *device, dpb_stream **stream)
+{
+    dpb_stream *made = calloc(1, sizeof(*made));
+
+    if (!made)
+        return no_memory("a stream", sizeof(*made));
+    made->device = device;
+    *stream = made;
+    return DPB_OK;
+}
+
+static void stream_close(dpb_stream *stream)
+{
+    free(stream);
+}
+
+static dpb_status stream_sync(dpb_stream *stream)
+{
+    (void)stream;
+    return DPB_OK;
+}
+
+static dpb_status mark_open(dpb_device *device, dpb_event_mark **mark)
+{
+    dpb_event_mark *made = calloc(1, sizeof(*made));
+
+    (void)device;
+    if (!made)
+        return no_memory("a mark", sizeof(*made));
+    *mark = made;
+    return DPB_OK;
+}
+
+static void mark_close(dpb_event_mark *mark)
+{
+    free(mark);
+}
+
+static dpb_status mark_record(dpb_event_mark *mark, dpb_stream *stream)
+{
+    (void)stream;
+    mark->time_ns = dpb_clock_now_ns();
+    mark->recorded = true;
+    return DPB_OK;
+}
+
+static dpb_status stream_wait(dpb_stream *stream, dpb_event_mark *mark)
+{
+    (void)stream;
+    (void)mark;
+    return DPB_OK;
+}
+
+static dpb_status mark_elapsed_ns(dpb_event_mark *from, dpb_event_mark *to, int64_t *ns)
+{
+    if (!from->recorded || !to->recorded) {
+        dpb_error("cpu: no time between marks: the %s has not been recorded",
+                  from->recorded ? "second" : "first");
+        dpb_log_hint("record both marks on a stream before asking for the time between them");
+        return DPB_ERR_USAGE;
+    }
+    *ns = to->time_ns - from->time_ns;
+    return DPB_OK;
+}
+
+/* ---- operators ---- */
+
+struct operator
+{
+    dpb_status (*run)(dpb_device * device, enum dpb_op op, const void *args);
+    bool locked; /* uses the device's kernels and buffers */
+};
+
+static const struct operator operators[] = {
+        [DPB_OP_MATMUL] = {dpb_cpu_matmul, true},
+        [DPB_OP_CONV_FWD] = {dpb_cpu_conv, true},
+        [DPB_OP_CONV_BWD_DATA] = {dpb_cpu_conv, true},
+        [DPB_OP_CONV_BWD_WEIGHTS] = {dpb_cpu_conv, true},
+        [DPB_OP_POOL_MAX_FWD] = {dpb_cpu_pool, false},
+        [DPB_OP_POOL_MAX_BWD] = {dpb_cpu_pool, false},
+        [DPB_OP_POOL_AVG_FWD] = {dpb_cpu_pool, false},
+        [DPB_OP_POOL_AVG_BWD] = {dpb_cpu_pool, false},
+        [DPB_OP_RELU_FWD] = {dpb_cpu_relu, false},
+        [DPB_OP_RELU_BWD] = {dpb_cpu_relu, false},
+        [DPB_OP_BIAS_FWD] = {dpb_cpu_bias, false},
+        [DPB_OP_BIAS_BWD] = {dpb_cpu_bias, false},
+        [DPB_OP_BATCHNORM_FWD] = {dpb_cpu_batchnorm, true},
+        [DPB_OP_BATCHNORM_BWD] = {dpb_cpu_batchnorm, true},
+        [DPB_OP_SOFTMAX_XENT_FWD] = {dpb_cpu_softmax_xent, false},
+        [DPB_OP_SOFTMAX_XENT_BWD] = {dpb_cpu_softmax_xent, false},
+        [DPB_OP_SGD_MOMENTUM] = {dpb_cpu_sgd, false},
+        [DPB_OP_SCALE] = {dpb_cpu_scale, false},
+};
+
+_Static_assert(sizeof(operators) / sizeof(operators[0]) == DPB_OP_COUNT, "an operator is missing");
+
+static bool op_supported(dpb_device *device, enum dpb_op op, enum dpb_dtype dtype)
+{
+    (void)device;
+    return (unsigned)op < DPB_OP_COUNT && operators[op].run && dtype == DPB_F32;
+}
+
+static dpb_status op_launch(dpb_device *device, enum dpb_op op, const void *args,
+                            dpb_stream *stream)
+{
+    dpb_status st;
+
+    (void)stream;
+    DPB_TRY(dpb_op_args_check(op, args));
+    if (dpb_op_args_dtype(op, args) != DPB_F32) {
+        dpb_error("cpu: operator \"%s\" does not do %s", dpb_op_text(op),
+                  dpb_dtype_text(dpb_op_args_dtype(op, args)));
+        dpb_log_hint("the CPU device computes in fp32");
+        return DPB_ERR_UNSUPPORTED;
+    }
+    dpb_cpu_threads_set(device->threads);
+    if (!operators[op].locked)
+        return operators[op].run(device, op, args);
+    pthread_mutex_lock(&device->lock);
+    st = operators[op].run(device, op, args);
+    pthread_mutex_unlock(&device->lock);
+    return st;
+}
+
+const struct dpb_device_ops dpb_device_cpu_ops = {
+        .version = DPB_DEVICE_OPS_VERSION,
+        .name = "cpu",
+        .summary = "this machine's cores, on oneDNN",
+        .probe = probe,
+        .open = open_device,
+        .close = close_device,
+        .describe = describe,
+        .alloc = allocate,
+        .free = release,
+        .copy = copy,
+        .stream_open = stream_open,
+        .stream_close = stream_close,
+        .stream_sync = stream_sync,
+        .mark_open = mark_open,
+        .mark_close = mark_close,
+        .mark_record = mark_record,
+        .stream_wait = stream_wait,
+        .mark_elapsed_ns = mark_elapsed_ns,
+        .op_supported = op_supported,
+        .op_launch = op_launch,
+};

@@ -1,0 +1,236 @@
+/* A oneDNN primitive with its memory objects, and the table that keeps one per operator and
+ * shapes. */
+#include "cpu_device.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include <oneapi/dnnl/dnnl_debug.h>
+
+#include "dpb_log.h"
+
+dpb_status dpb_cpu_vendor_error(dnnl_status_t status, const char *what, enum dpb_op op,
+                                const void *args)
+{
+    char shapes[256];
+
+    dpb_op_args_text(op, args, shapes, sizeof(shapes));
+    dpb_error("oneDNN cannot %s operator \"%s\" on %s: %s", what, dpb_op_text(op), shapes,
+              dnnl_status2str(status));
+    dpb_log_hint("set DNNL_VERBOSE=2 to see what oneDNN tries");
+    return status == dnnl_out_of_memory ? DPB_ERR_NO_MEMORY : DPB_ERR_VENDOR;
+}
+
+/* ---- one kernel ---- */
+
+static dnnl_status_t reserve(struct dpb_cpu_buffer *buffer, size_t bytes)
+{
+    size_t rounded = (bytes + 4095) & ~(size_t)4095;
+    void *memory;
+
+    if (bytes <= buffer->bytes)
+        return dnnl_success;
+    memory = aligned_alloc(4096, rounded);
+    if (!memory)
+        return dnnl_out_of_memory;
+    memset(memory, 0, rounded); /* take the page faults now, not in a timed step */
+    free(buffer->memory);
+    buffer->memory = memory;
+    buffer->bytes = rounded;
+    return dnnl_success;
+}
+
+dnnl_status_t dpb_cpu_kernel_add(dpb_device *device, struct dpb_cpu_kernel *kernel, int dnnl_arg,
+                                 const dnnl_memory_desc_t *desc)
+{
+    dnnl_memory_t memory;
+
+    if (kernel->arg_count == DPB_CPU_SLOTS)
+        return dnnl_invalid_arguments;
+    DNNL_TRY(dnnl_memory_create(&memory, desc, device->engine, DNNL_MEMORY_NONE));
+    kernel->args[kernel->arg_count++] = (dnnl_exec_arg_t){.arg = dnnl_arg, .memory = memory};
+    return dnnl_success;
+}
+
+const dnnl_memory_desc_t *dpb_cpu_kernel_query(const struct dpb_cpu_kernel *kernel, int dnnl_arg)
+{
+    const_dnnl_primitive_desc_t desc;
+
+    if (dnnl_primitive_get_primitive_desc(kernel->primitive, &desc) != dnnl_success)
+        return NULL;
+    return dnnl_primitive_desc_query_md(desc, dnnl_query_exec_arg_md, dnnl_arg);
+}
+
+static dnnl_status_t add_scratchpad(dpb_device *device, struct dpb_cpu_kernel *kernel)
+{
+    const dnnl_memory_desc_t *desc = dpb_cpu_kernel_query(kernel, DNNL_ARG_SCRATCHPAD);
+    size_t bytes = desc ? dnnl_memory_desc_get_size(desc) : 0;
+
+    if (bytes == 0)
+        return dnnl_success;
+    DNNL_TRY(reserve(&device->scratch, bytes));
+    DNNL_TRY(dpb_cpu_kernel_add(device, kernel, DNNL_ARG_SCRATCHPAD, desc));
+    kernel->scratchpad = kernel->args[kernel->arg_count - 1].memory;
+    return dnnl_success;
+}
+
+dnnl_status_t dpb_cpu_kernel_create(dpb_device *device, struct dpb_cpu_kernel *kernel,
+                                    const_dnnl_op_desc_t desc, const_dnnl_post_ops_t post_ops,
+                                    const_dnnl_primitive_desc_t hint)
+{
+    dnnl_primitive_attr_t attr;
+    dnnl_primitive_desc_t primitive_desc = NULL;
+    dnnl_status_t status;
+
+    DNNL_TRY(dnnl_primitive_attr_create(&attr));
+    status = dnnl_primitive_attr_set_scratchpad_mode(attr, dnnl_scratchpad_mode_user);
+    if (status == dnnl_success && post_ops)
+        status = dnnl_primitive_attr_set_post_ops(attr, post_ops);
+    if (status == dnnl_success)
+        status = dnnl_primitive_desc_create(&primitive_desc, desc, attr, device->engine, hint);
+    if (status == dnnl_success)
+        status = dnnl_primitive_create(&kernel->primitive, primitive_desc);
+    if (primitive_desc)
+        dnnl_primitive_desc_destroy(primitive_desc);
+    dnnl_primitive_attr_destroy(attr);
+    return status == dnnl_success ? add_scratchpad(device, kernel) : status;
+}
+
+dnnl_status_t dpb_cpu_kernel_add_packed(dpb_device *device, struct dpb_cpu_kernel *kernel,
+                                        int dnnl_arg, const dnnl_memory_desc_t *plain,
+                                        bool is_output)
+{
+    const dnnl_memory_desc_t *wanted = dpb_cpu_kernel_query(kernel, dnnl_arg);
+    struct dpb_cpu_packing *packing = &kernel->packing;
+    dnnl_primitive_desc_t desc;
+    dnnl_status_t status;
+
+    if (!wanted)
+        return dnnl_invalid_arguments;
+    DNNL_TRY(dpb_cpu_kernel_add(device, kernel, dnnl_arg, wanted));
+    if (dnnl_memory_desc_equal(plain, wanted))
+        return dnnl_success;
+
+    packing->packed = kernel->args[kernel->arg_count - 1].memory;
+    packing->is_output = is_output;
+    DNNL_TRY(reserve(&device->packed, dnnl_memory_desc_get_size(wanted)));
+    DNNL_TRY(dnnl_memory_create(&packing->plain, plain, device->engine, DNNL_MEMORY_NONE));
+    DNNL_TRY(dnnl_reorder_primitive_desc_create(&desc, is_output ? wanted : plain, device->engine,
+                                                is_output ? plain : wanted, device->engine, NULL));
+    status = dnnl_primitive_create(&packing->reorder, desc);
+    dnnl_primitive_desc_destroy(desc);
+    return status;
+}
+
+void dpb_cpu_kernel_set(struct dpb_cpu_kernel *kernel, int dnnl_arg, const void *data)
+{
+    for (int i = 0; i < kernel->arg_count; i++) {
+        dnnl_memory_t memory = kernel->args[i].memory;
+
+        if (kernel->args[i].arg != dnnl_arg)
+            continue;
+        if (kernel->packing.reorder && memory == kernel->packing.packed)
+            memory = kernel->packing.plain;
+        /* oneDNN has one type for inputs and outputs. It only fails for runtime shapes. */
+        dnnl_memory_set_data_handle(memory, (void *)(uintptr_t)data);
+        return;
+    }
+}
+
+static dnnl_status_t run_reorder(dpb_device *device, const struct dpb_cpu_packing *packing)
+{
+    const dnnl_exec_arg_t args[] = {
+            {DNNL_ARG_FROM, packing->is_output ? packing->packed : packing->plain},
+            {DNNL_ARG_TO, packing->is_output ? packing->plain : packing->packed},
+    };
+
+    return dnnl_primitive_execute(packing->reorder, device->stream, 2, args);
+}
+
+dnnl_status_t dpb_cpu_kernel_run(dpb_device *device, struct dpb_cpu_kernel *kernel)
+{
+    const struct dpb_cpu_packing *packing = &kernel->packing;
+
+    if (kernel->scratchpad)
+        DNNL_TRY(dnnl_memory_set_data_handle(kernel->scratchpad, device->scratch.memory));
+    if (packing->reorder)
+        DNNL_TRY(dnnl_memory_set_data_handle(packing->packed, device->packed.memory));
+    if (packing->reorder && !packing->is_output)
+        DNNL_TRY(run_reorder(device, packing));
+    DNNL_TRY(dnnl_primitive_execute(kernel->primitive, device->stream, kernel->arg_count,
+                                    kernel->args));
+    if (packing->reorder && packing->is_output)
+        DNNL_TRY(run_reorder(device, packing));
+    return dnnl_stream_wait(device->stream);
+}
+
+void dpb_cpu_kernel_free(struct dpb_cpu_kernel *kernel)
+{
+    if (!kernel)
+        return;
+    for (int i = 0; i < kernel->arg_count; i++)
+        dnnl_memory_destroy(kernel->args[i].memory);
+    if (kernel->packing.plain)
+        dnnl_memory_destroy(kernel->packing.plain);
+    if (kernel->packing.reorder)
+        dnnl_primitive_destroy(kernel->packing.reorder);
+    if (kernel->primitive)
+        dnnl_primitive_destroy(kernel->primitive);
+    free(kernel);
+}
+
+/* ---- the table ---- */
+
+static unsigned bucket_of(const struct dpb_cpu_key *key)
+{
+    const unsigned char *bytes = (const unsigned char *)key;
+    uint64_t hash = 14695981039346656037u; /* FNV-1a */
+
+    for (size_t i = 0; i < sizeof(*key); i++)
+        hash = (hash ^ bytes[i]) * 1099511628211u;
+    return (unsigned)((hash ^ hash >> 32) % DPB_CPU_BUCKETS);
+}
+
+dpb_status dpb_cpu_kernel_get(dpb_device *device, const struct dpb_cpu_key *key,
+                              dpb_cpu_kernel_maker make, enum dpb_op op, const void *args,
+                              struct dpb_cpu_kernel **kernel)
+{
+    struct dpb_cpu_kernel **bucket = &device->bucket[bucket_of(key)], *made;
+    dnnl_status_t status;
+
+    for (struct dpb_cpu_kernel *at = *bucket; at; at = at->next) {
+        if (memcmp(&at->key, key, sizeof(*key)) == 0) {
+            *kernel = at;
+            return DPB_OK;
+        }
+    }
+    made = calloc(1, sizeof(*made));
+    if (!made)
+        return dpb_cpu_vendor_error(dnnl_out_of_memory, "prepare", op, args);
+    made->key = *key;
+    status = make(device, made, op, args);
+    if (status != dnnl_success) {
+        dpb_cpu_kernel_free(made);
+        return dpb_cpu_vendor_error(status, "prepare", op, args);
+    }
+    made->next = *bucket;
+    *bucket = made;
+    device->kernel_count++;
+    *kernel = made;
+    return DPB_OK;
+}
+
+void dpb_cpu_kernels_free(dpb_device *device)
+{
+    for (int i = 0; i < DPB_CPU_BUCKETS; i++) {
+        while (device->bucket[i]) {
+            struct dpb_cpu_kernel *kernel = device->bucket[i];
+
+            device->bucket[i] = kernel->next;
+            dpb_cpu_kernel_free(kernel);
+        }
+    }
+    free(device->scratch.memory);
+    free(device->packed.memory);
+    device->scratch = device->packed = (struct dpb_cpu_buffer){0};
+}

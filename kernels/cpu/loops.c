@@ -1,0 +1,188 @@
+/* Our own loops: ReLU, bias, SGD with momentum, scale, softmax with cross-entropy. Written so that
+ * the compiler vectorises them; they are limited by memory. Threads split elements, columns or
+ * rows, never a sum, so the number of threads does not change a bit. */
+#include "cpu_device.h"
+
+#include <math.h>
+
+#include "dpb_log.h"
+
+#define GRAIN 16384 /* elements worth waking a thread for */
+
+DPB_CPU_CLONES static void relu_fwd(void *ctx, int64_t begin, int64_t end)
+{
+    const struct dpb_relu_args *a = ctx;
+    const float *x = a->x.data;
+    float *y = a->y.data;
+
+    for (int64_t i = begin; i < end; i++)
+        y[i] = x[i] > 0.0f ? x[i] : 0.0f;
+}
+
+DPB_CPU_CLONES static void relu_bwd(void *ctx, int64_t begin, int64_t end)
+{
+    const struct dpb_relu_args *a = ctx;
+    const float *y = a->y.data, *dy = a->dy.data;
+    float *dx = a->dx.data;
+
+    for (int64_t i = begin; i < end; i++) {
+        float gradient = dy[i]; /* read always: a load under a condition does not vectorise */
+
+        dx[i] = y[i] > 0.0f ? gradient : 0.0f;
+    }
+}
+
+dpb_status dpb_cpu_relu(dpb_device *device, enum dpb_op op, const void *args)
+{
+    struct dpb_relu_args a = *(const struct dpb_relu_args *)args;
+
+    dpb_cpu_parallel(device->threads, dpb_tensor_numel(&a.y), GRAIN,
+                     op == DPB_OP_RELU_FWD ? relu_fwd : relu_bwd, &a);
+    return DPB_OK;
+}
+
+/* Rows of y. */
+DPB_CPU_CLONES static void bias_fwd(void *ctx, int64_t begin, int64_t end)
+{
+    const struct dpb_bias_args *a = ctx;
+    int64_t n = a->y.dim[1];
+    const float *bias = a->bias;
+
+    for (int64_t i = begin; i < end; i++) {
+        const float *x = (const float *)a->x.data + i * n;
+        float *y = (float *)a->y.data + i * n;
+
+        for (int64_t j = 0; j < n; j++)
+            y[j] = x[j] + bias[j];
+    }
+}
+
+/* Columns of y. */
+DPB_CPU_CLONES static void bias_bwd(void *ctx, int64_t begin, int64_t end)
+{
+    const struct dpb_bias_args *a = ctx;
+    int64_t m = a->y.dim[0], n = a->y.dim[1];
+    float *bias = a->bias;
+
+    for (int64_t j = begin; j < end; j++)
+        bias[j] = 0.0f;
+    for (int64_t i = 0; i < m; i++) {
+        const float *y = (const float *)a->y.data + i * n;
+
+        for (int64_t j = begin; j < end; j++)
+            bias[j] += y[j];
+    }
+}
+
+dpb_status dpb_cpu_bias(dpb_device *device, enum dpb_op op, const void *args)
+{
+    struct dpb_bias_args a = *(const struct dpb_bias_args *)args;
+    int64_t m = a.y.dim[0], n = a.y.dim[1];
+
+    if (op == DPB_OP_BIAS_FWD)
+        dpb_cpu_parallel(device->threads, m, GRAIN / n + 1, bias_fwd, &a);
+    else
+        dpb_cpu_parallel(device->threads, n, GRAIN / m + 16, bias_bwd, &a);
+    return DPB_OK;
+}
+
+DPB_CPU_CLONES static void sgd(void *ctx, int64_t begin, int64_t end)
+{
+    const struct dpb_sgd_args *a = ctx;
+    float *restrict param = a->param, *restrict momentum = a->momentum;
+    const float *restrict grad = a->grad;
+    float lr = a->lr, mu = a->mu, weight_decay = a->weight_decay;
+
+    for (int64_t i = begin; i < end; i++) {
+        float m = mu * momentum[i] + (grad[i] + weight_decay * param[i]);
+
+        momentum[i] = m;
+        param[i] -= lr * m;
+    }
+}
+
+dpb_status dpb_cpu_sgd(dpb_device *device, enum dpb_op op, const void *args)
+{
+    struct dpb_sgd_args a = *(const struct dpb_sgd_args *)args;
+
+    (void)op;
+    dpb_cpu_parallel(device->threads, a.count, GRAIN, sgd, &a);
+    return DPB_OK;
+}
+
+DPB_CPU_CLONES static void scale(void *ctx, int64_t begin, int64_t end)
+{
+    const struct dpb_scale_args *a = ctx;
+    float *x = a->x, factor = a->factor;
+
+    for (int64_t i = begin; i < end; i++)
+        x[i] *= factor;
+}
+
+dpb_status dpb_cpu_scale(dpb_device *device, enum dpb_op op, const void *args)
+{
+    struct dpb_scale_args a = *(const struct dpb_scale_args *)args;
+
+    (void)op;
+    dpb_cpu_parallel(device->threads, a.count, GRAIN, scale, &a);
+    return DPB_OK;
+}
+
+/* Rows. */
+static void softmax_xent_fwd(void *ctx, int64_t begin, int64_t end)
+{
+    const struct dpb_softmax_xent_args *a = ctx;
+    int64_t n = a->prob.dim[1];
+
+    for (int64_t i = begin; i < end; i++) {
+        const float *logits = (const float *)a->logits.data + i * n;
+        float *prob = (float *)a->prob.data + i * n;
+        float highest = logits[0], of_label = logits[a->label[i]];
+        double sum = 0.0;
+
+        for (int64_t j = 1; j < n; j++)
+            highest = logits[j] > highest ? logits[j] : highest;
+        for (int64_t j = 0; j < n; j++) {
+            prob[j] = expf(logits[j] - highest);
+            sum += (double)prob[j];
+        }
+        for (int64_t j = 0; j < n; j++)
+            prob[j] = (float)((double)prob[j] / sum);
+        a->loss[i] = (float)(log(sum) - (double)(of_label - highest));
+    }
+}
+
+DPB_CPU_CLONES static void softmax_xent_bwd(void *ctx, int64_t begin, int64_t end)
+{
+    const struct dpb_softmax_xent_args *a = ctx;
+    int64_t n = a->prob.dim[1];
+    float factor = a->scale;
+
+    for (int64_t i = begin; i < end; i++) {
+        const float *prob = (const float *)a->prob.data + i * n;
+        float *dlogits = (float *)a->dlogits.data + i * n;
+        float of_label = (prob[a->label[i]] - 1.0f) * factor;
+
+        for (int64_t j = 0; j < n; j++)
+            dlogits[j] = prob[j] * factor;
+        dlogits[a->label[i]] = of_label;
+    }
+}
+
+dpb_status dpb_cpu_softmax_xent(dpb_device *device, enum dpb_op op, const void *args)
+{
+    struct dpb_softmax_xent_args a = *(const struct dpb_softmax_xent_args *)args;
+    int64_t m = a.prob.dim[0], n = a.prob.dim[1];
+
+    for (int64_t i = 0; i < m; i++) {
+        if (a.label[i] < 0 || a.label[i] >= n) {
+            dpb_error("label %d of sample %lld is not below the %lld classes", a.label[i],
+                      (long long)i, (long long)n);
+            dpb_log_hint("check the data set against the model's number of classes");
+            return DPB_ERR_USAGE;
+        }
+    }
+    dpb_cpu_parallel(device->threads, m, GRAIN / n + 1,
+                     op == DPB_OP_SOFTMAX_XENT_FWD ? softmax_xent_fwd : softmax_xent_bwd, &a);
+    return DPB_OK;
+}

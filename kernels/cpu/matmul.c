@@ -1,0 +1,77 @@
+#include "cpu_device.h"
+
+enum {
+    TRANS_A = 1 << 0,
+    TRANS_B = 1 << 1,
+    WITH_BIAS = 1 << 2,
+    WITH_RELU = 1 << 3
+};
+
+/* A row-major matrix [rows, columns], or its transpose seen as one. */
+static dnnl_status_t matrix_init(dnnl_memory_desc_t *desc, int64_t rows, int64_t columns,
+                                 bool transposed)
+{
+    dnnl_dims_t dims = {rows, columns};
+
+    return dnnl_memory_desc_init_by_tag(desc, 2, dims, dnnl_f32, transposed ? dnnl_ba : dnnl_ab);
+}
+
+static dnnl_status_t append_post_ops(dnnl_post_ops_t post_ops, const struct dpb_matmul_args *args)
+{
+    if (args->beta != 0.0f)
+        DNNL_TRY(dnnl_post_ops_append_sum(post_ops, args->beta));
+    if (args->relu)
+        DNNL_TRY(dnnl_post_ops_append_eltwise(post_ops, 1.0f, dnnl_eltwise_relu, 0.0f, 0.0f));
+    return dnnl_success;
+}
+
+static dnnl_status_t make(dpb_device *device, struct dpb_cpu_kernel *kernel, enum dpb_op op,
+                          const void *args)
+{
+    const struct dpb_matmul_args *a = args;
+    int64_t m = a->c.dim[0], n = a->c.dim[1], k = a->a.dim[a->trans_a ? 0 : 1];
+    dnnl_memory_desc_t src, weights, bias, dst;
+    dnnl_matmul_desc_t desc;
+    dnnl_post_ops_t post_ops;
+    dnnl_status_t status;
+
+    (void)op;
+    DNNL_TRY(matrix_init(&src, m, k, a->trans_a));
+    DNNL_TRY(matrix_init(&weights, k, n, a->trans_b));
+    DNNL_TRY(matrix_init(&bias, 1, n, false));
+    DNNL_TRY(matrix_init(&dst, m, n, false));
+    DNNL_TRY(dnnl_matmul_desc_init(&desc, &src, &weights, a->bias ? &bias : NULL, &dst));
+    DNNL_TRY(dnnl_post_ops_create(&post_ops));
+    status = append_post_ops(post_ops, a);
+    if (status == dnnl_success)
+        status = dpb_cpu_kernel_create(device, kernel, &desc, post_ops, NULL);
+    dnnl_post_ops_destroy(post_ops);
+    DNNL_TRY(status);
+    DNNL_TRY(dpb_cpu_kernel_add(device, kernel, DNNL_ARG_SRC, &src));
+    DNNL_TRY(dpb_cpu_kernel_add(device, kernel, DNNL_ARG_WEIGHTS, &weights));
+    if (a->bias)
+        DNNL_TRY(dpb_cpu_kernel_add(device, kernel, DNNL_ARG_BIAS, &bias));
+    return dpb_cpu_kernel_add(device, kernel, DNNL_ARG_DST, &dst);
+}
+
+dpb_status dpb_cpu_matmul(dpb_device *device, enum dpb_op op, const void *args)
+{
+    const struct dpb_matmul_args *a = args;
+    struct dpb_cpu_key key = {.op = (int32_t)op};
+    struct dpb_cpu_kernel *kernel;
+    dnnl_status_t status;
+
+    key.flags = (a->trans_a ? TRANS_A : 0u) | (a->trans_b ? TRANS_B : 0u) |
+                (a->bias ? WITH_BIAS : 0u) | (a->relu ? WITH_RELU : 0u);
+    key.dim[0] = a->c.dim[0];
+    key.dim[1] = a->c.dim[1];
+    key.dim[2] = a->a.dim[a->trans_a ? 0 : 1];
+    key.number[0] = a->beta;
+    DPB_TRY(dpb_cpu_kernel_get(device, &key, make, op, args, &kernel));
+    dpb_cpu_kernel_set(kernel, DNNL_ARG_SRC, a->a.data);
+    dpb_cpu_kernel_set(kernel, DNNL_ARG_WEIGHTS, a->b.data);
+    dpb_cpu_kernel_set(kernel, DNNL_ARG_BIAS, a->bias);
+    dpb_cpu_kernel_set(kernel, DNNL_ARG_DST, a->c.data);
+    status = dpb_cpu_kernel_run(device, kernel);
+    return status == dnnl_success ? DPB_OK : dpb_cpu_vendor_error(status, "run", op, args);
+}

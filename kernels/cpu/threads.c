@@ -1,0 +1,66 @@
+/* The OpenMP runtime that oneDNN brings (GNU's), called by its stable entry points.
+ *
+ * Not by pragmas: clang would bring its own OpenMP runtime beside oneDNN's, two pools of threads
+ * that fight for the same cores. */
+#include "cpu_device.h"
+
+#if DNNL_CPU_THREADING_RUNTIME != DNNL_RUNTIME_OMP
+#error "the CPU device needs a oneDNN that is built with OpenMP"
+#endif
+
+extern void GOMP_parallel(void (*body)(void *), void *ctx, unsigned threads, unsigned flags);
+extern int omp_get_thread_num(void);
+extern int omp_get_num_threads(void);
+extern int omp_get_proc_bind(void);
+extern void omp_set_num_threads(int threads);
+
+static _Thread_local int threads_set;
+
+void dpb_cpu_threads_set(int threads)
+{
+    if (threads_set == threads)
+        return;
+    omp_set_num_threads(threads);
+    threads_set = threads;
+}
+
+bool dpb_cpu_threads_bound_by_openmp(void)
+{
+    return omp_get_proc_bind() != 0;
+}
+
+struct region {
+    dpb_cpu_body body;
+    void *ctx;
+    int64_t count;
+};
+
+static void run_part(void *ctx)
+{
+    const struct region *region = ctx;
+    int64_t parts = omp_get_num_threads(), part = omp_get_thread_num();
+    int64_t each = region->count / parts, rest = region->count % parts;
+    int64_t begin = part * each + (part < rest ? part : rest);
+    int64_t end = begin + each + (part < rest);
+
+    if (begin < end)
+        region->body(region->ctx, begin, end);
+}
+
+void dpb_cpu_parallel(int threads, int64_t count, int64_t grain, dpb_cpu_body body, void *ctx)
+{
+    struct region region = {.body = body, .ctx = ctx, .count = count};
+    int64_t parts = count / (grain > 0 ? grain : 1);
+
+    if (parts > threads)
+        parts = threads;
+    if (parts > 1)
+        GOMP_parallel(run_part, &region, (unsigned)parts, 0);
+    else if (count > 0)
+        body(ctx, 0, count);
+}
+
+void dpb_cpu_each_thread(int threads, dpb_cpu_body body, void *ctx)
+{
+    dpb_cpu_parallel(threads, threads, 1, body, ctx);
+}

@@ -1,0 +1,27 @@
+#include "reference_arrays.h"
+
+dpb_status dpb_ref_matmul(const struct dpb_matmul_args *args)
+{
+    struct dpb_ref_arrays arrays = {.dtype = args->c.dtype};
+    int64_t m = args->c.dim[0], n = args->c.dim[1], k = args->a.dim[args->trans_a ? 0 : 1];
+    const double *a = dpb_ref_read(&arrays, args->a.data, m * k);
+    const double *b = dpb_ref_read(&arrays, args->b.data, k * n);
+    const double *bias = args->bias ? dpb_ref_read(&arrays, args->bias, n) : NULL;
+    /* With beta 0, C is not read: it may hold anything. */
+    double *c = args->beta == 0.0f ? dpb_ref_write(&arrays, args->c.data, m * n)
+                                   : dpb_ref_update(&arrays, args->c.data, m * n);
+
+    if (arrays.failed)
+        return dpb_ref_finish(&arrays, DPB_OK);
+    for (int64_t i = 0; i < m; i++) {
+        for (int64_t j = 0; j < n; j++) {
+            double sum = (double)args->beta * c[i * n + j] + (bias ? bias[j] : 0.0);
+
+            for (int64_t l = 0; l < k; l++)
+                sum += a[args->trans_a ? l * m + i : i * k + l] *
+                       b[args->trans_b ? j * k + l : l * n + j];
+            c[i * n + j] = args->relu && sum < 0.0 ? 0.0 : sum;
+        }
+    }
+    return dpb_ref_finish(&arrays, DPB_OK);
+}

@@ -1,0 +1,54 @@
+/* ReLU, bias, SGD with momentum, scale. */
+#include "reference_arrays.h"
+
+dpb_status dpb_ref_relu(enum dpb_op op, const struct dpb_relu_args *args)
+{
+    struct dpb_ref_arrays arrays = {.dtype = args->y.dtype};
+    int64_t numel = dpb_tensor_numel(&args->y);
+    bool fwd = op == DPB_OP_RELU_FWD;
+    const double *in = dpb_ref_read(&arrays, fwd ? args->x.data : args->y.data, numel);
+    const double *dy = fwd ? NULL : dpb_ref_read(&arrays, args->dy.data, numel);
+    double *out = dpb_ref_write(&arrays, fwd ? args->y.data : args->dx.data, numel);
+
+    for (int64_t i = 0; !arrays.failed && i < numel; i++)
+        out[i] = !(in[i] > 0.0) ? 0.0 : fwd ? in[i] : dy[i];
+    return dpb_ref_finish(&arrays, DPB_OK);
+}
+
+dpb_status dpb_ref_bias(enum dpb_op op, const struct dpb_bias_args *args)
+{
+    struct dpb_ref_arrays arrays = {.dtype = args->y.dtype};
+    int64_t m = args->y.dim[0], n = args->y.dim[1];
+    bool fwd = op == DPB_OP_BIAS_FWD;
+    const double *in = dpb_ref_read(&arrays, fwd ? args->x.data : args->y.data, m * n);
+    const double *bias = fwd ? dpb_ref_read(&arrays, args->bias, n) : NULL;
+    double *out = fwd ? dpb_ref_write(&arrays, args->y.data, m * n)
+                      : dpb_ref_write(&arrays, args->bias, n);
+
+    for (int64_t i = 0; !arrays.failed && i < m * n; i++) {
+        if (fwd)
+            out[i] = in[i] + bias[i % n];
+        else
+            out[i % n] += in[i];
+    }
+    return dpb_ref_finish(&arrays, DPB_OK);
+}
+
+dpb_status dpb_ref_sgd(const struct dpb_sgd_args *args)
+{
+    for (int64_t i = 0; i < args->count; i++) {
+        double g = (double)args->grad[i] + (double)args->weight_decay * (double)args->param[i];
+        double momentum = (double)args->mu * (double)args->momentum[i] + g;
+
+        args->momentum[i] = (float)momentum;
+        args->param[i] = (float)((double)args->param[i] - (double)args->lr * momentum);
+    }
+    return DPB_OK;
+}
+
+dpb_status dpb_ref_scale(const struct dpb_scale_args *args)
+{
+    for (int64_t i = 0; i < args->count; i++)
+        args->x[i] = (float)((double)args->x[i] * (double)args->factor);
+    return DPB_OK;
+}

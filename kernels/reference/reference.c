@@ -1,0 +1,114 @@
+#include "reference_arrays.h"
+
+#include <stdlib.h>
+
+#include "dpb_log.h"
+
+static double *add(struct dpb_ref_arrays *arrays, void *to, int64_t numel)
+{
+    double *values;
+
+    if (arrays->failed)
+        return NULL;
+    values = calloc((size_t)numel, sizeof(*values));
+    if (!values) {
+        arrays->failed = true;
+        return NULL;
+    }
+    arrays->item[arrays->count].values = values;
+    arrays->item[arrays->count].to = to;
+    arrays->item[arrays->count].numel = numel;
+    arrays->count++;
+    return values;
+}
+
+static void load(double *values, enum dpb_dtype dtype, const void *from, int64_t numel)
+{
+    for (int64_t i = 0; i < numel; i++)
+        values[i] = dtype == DPB_F64 ? ((const double *)from)[i] : (double)((const float *)from)[i];
+}
+
+static void store(void *to, enum dpb_dtype dtype, const double *values, int64_t numel)
+{
+    for (int64_t i = 0; i < numel; i++) {
+        if (dtype == DPB_F64)
+            ((double *)to)[i] = values[i];
+        else
+            ((float *)to)[i] = (float)values[i];
+    }
+}
+
+const double *dpb_ref_read(struct dpb_ref_arrays *arrays, const void *from, int64_t numel)
+{
+    double *values = add(arrays, NULL, numel);
+
+    if (values)
+        load(values, arrays->dtype, from, numel);
+    return values;
+}
+
+double *dpb_ref_write(struct dpb_ref_arrays *arrays, void *to, int64_t numel)
+{
+    return add(arrays, to, numel);
+}
+
+double *dpb_ref_update(struct dpb_ref_arrays *arrays, void *to, int64_t numel)
+{
+    double *values = add(arrays, to, numel);
+
+    if (values)
+        load(values, arrays->dtype, to, numel);
+    return values;
+}
+
+dpb_status dpb_ref_finish(struct dpb_ref_arrays *arrays, dpb_status st)
+{
+    if (arrays->failed) {
+        dpb_error("out of memory for the reference of an operator");
+        dpb_log_hint("the reference keeps every tensor in double: take a smaller batch");
+        st = DPB_ERR_NO_MEMORY;
+    }
+    for (int i = 0; i < arrays->count; i++) {
+        if (st == DPB_OK && arrays->item[i].to)
+            store(arrays->item[i].to, arrays->dtype, arrays->item[i].values, arrays->item[i].numel);
+        free(arrays->item[i].values);
+    }
+    return st;
+}
+
+dpb_status dpb_reference_op(enum dpb_op op, const void *args)
+{
+    DPB_TRY(dpb_op_args_check(op, args));
+    switch (op) {
+    case DPB_OP_MATMUL:
+        return dpb_ref_matmul(args);
+    case DPB_OP_CONV_FWD:
+    case DPB_OP_CONV_BWD_DATA:
+    case DPB_OP_CONV_BWD_WEIGHTS:
+        return dpb_ref_conv(op, args);
+    case DPB_OP_POOL_MAX_FWD:
+    case DPB_OP_POOL_MAX_BWD:
+    case DPB_OP_POOL_AVG_FWD:
+    case DPB_OP_POOL_AVG_BWD:
+        return dpb_ref_pool(op, args);
+    case DPB_OP_RELU_FWD:
+    case DPB_OP_RELU_BWD:
+        return dpb_ref_relu(op, args);
+    case DPB_OP_BIAS_FWD:
+    case DPB_OP_BIAS_BWD:
+        return dpb_ref_bias(op, args);
+    case DPB_OP_BATCHNORM_FWD:
+    case DPB_OP_BATCHNORM_BWD:
+        return dpb_ref_batchnorm(op, args);
+    case DPB_OP_SOFTMAX_XENT_FWD:
+    case DPB_OP_SOFTMAX_XENT_BWD:
+        return dpb_ref_softmax_xent(op, args);
+    case DPB_OP_SGD_MOMENTUM:
+        return dpb_ref_sgd(args);
+    case DPB_OP_SCALE:
+        return dpb_ref_scale(args);
+    case DPB_OP_COUNT:
+        break;
+    }
+    return DPB_ERR_INTERNAL; /* dpb_op_args_check() refuses other numbers */
+}

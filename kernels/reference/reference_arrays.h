@@ -1,0 +1,47 @@
+/* reference_arrays.h: arrays of double that one reference operator works on.
+ *
+ * Inputs are read into them and outputs written back at the end, so the formulas are written once
+ * for fp32 and fp64, and aliased arguments need no care. */
+#ifndef DPB_REFERENCE_ARRAYS_H
+#define DPB_REFERENCE_ARRAYS_H
+
+#include "dpb_reference.h"
+
+#define DPB_REF_ARRAYS_MAX 16
+
+struct dpb_ref_arrays {
+    enum dpb_dtype dtype;
+    int count;
+    struct {
+        double *values;
+        void *to; /* written back there; NULL for inputs and temporaries */
+        int64_t numel;
+    } item[DPB_REF_ARRAYS_MAX];
+    bool failed; /* out of memory: later calls return NULL */
+};
+
+/* A copy of `numel` elements of the operator's element type. */
+const double *dpb_ref_read(struct dpb_ref_arrays *arrays, const void *from, int64_t numel);
+
+/* A zeroed array that dpb_ref_finish() stores to `to` (NULL: a temporary). */
+double *dpb_ref_write(struct dpb_ref_arrays *arrays, void *to, int64_t numel);
+
+/* As dpb_ref_write(), starting with what `to` holds. */
+double *dpb_ref_update(struct dpb_ref_arrays *arrays, void *to, int64_t numel);
+
+/* Store every output when `st` is DPB_OK, free all; DPB_ERR_NO_MEMORY (logged) when an array could
+ * not be had, else `st`. */
+dpb_status dpb_ref_finish(struct dpb_ref_arrays *arrays, dpb_status st);
+
+/* The operators, by file; arguments have been checked. */
+dpb_status dpb_ref_matmul(const struct dpb_matmul_args *args);
+dpb_status dpb_ref_conv(enum dpb_op op, const struct dpb_conv_args *args);
+dpb_status dpb_ref_pool(enum dpb_op op, const struct dpb_pool_args *args);
+dpb_status dpb_ref_relu(enum dpb_op op, const struct dpb_relu_args *args);
+dpb_status dpb_ref_bias(enum dpb_op op, const struct dpb_bias_args *args);
+dpb_status dpb_ref_batchnorm(enum dpb_op op, const struct dpb_batchnorm_args *args);
+dpb_status dpb_ref_softmax_xent(enum dpb_op op, const struct dpb_softmax_xent_args *args);
+dpb_status dpb_ref_sgd(const struct dpb_sgd_args *args);
+dpb_status dpb_ref_scale(const struct dpb_scale_args *args);
+
+#endif
