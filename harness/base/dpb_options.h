@@ -6,7 +6,7 @@
  *
  * Life of a value: text with its origin (dpb_settings) -> one text per option for a cell
  * (dpb_config_new) -> typed member of the table's config struct -> JSON in the record, from which
- * a rank rebuilds the same config (dpb_config_from_json). */
+ * a rank rebuilds the same config (dpb_config_from_text_json). */
 #ifndef DPB_OPTIONS_H
 #define DPB_OPTIONS_H
 
@@ -47,7 +47,7 @@ struct dpb_link {
 };
 
 /* Value of an INT, SIZE or DURATION option written "auto" (allowed by DPB_OPT_AUTO): the program
- * chooses, and writes what it chose with dpb_config_set(). A FLOAT is then NaN. */
+ * chooses, and writes what it chose with dpb_config_set(). A FLOAT, RATE or RATIO is then NaN. */
 #define DPB_AUTO INT64_MIN
 
 enum dpb_option_flags {
@@ -115,7 +115,7 @@ const struct dpb_option *dpb_option_find(const struct dpb_option_set *set, const
 
 struct dpb_setting {
     char *name;
-    char **values; /* one text each, validated against the row */
+    char **values; /* canonical texts ("1024KiB" -> "1MiB"), validated against the row */
     size_t value_count;
     char *origin; /* "--bucket" or "quick.yaml:5:20" */
 };
@@ -128,9 +128,11 @@ struct dpb_settings {
 /* Add `name` with `text`, which may be a list "1MiB,25MiB" (commas; a link is rate,latency and its
  * comma does not split: "25Gbps,5us,none" is two links). Unknown name (with a suggestion), bad or
  * out-of-range value, a list where the row has DPB_OPT_NO_AXIS, an empty list or element, a value
- * listed twice, a name already present: DPB_ERR_USAGE, logged as
+ * listed twice (also as "1MiB,1024KiB"), a name already present: DPB_ERR_USAGE, logged as
  *   error: --bucket: "10XB" is not a size: unknown unit 'XB'
- *   hint: ... */
+ *   hint: ...
+ * A TEXT row with DPB_OPT_NO_AXIS keeps its commas: "--hosts a,b" is one value. Where several parts
+ * have an option of that name, a value is good when one of their rows takes it. */
 dpb_status dpb_settings_add(struct dpb_settings *settings, const struct dpb_option_set *set,
                             const char *name, const char *text, const char *origin);
 /* The same for values that already are separate texts (a YAML list). */
@@ -163,6 +165,13 @@ dpb_status dpb_config_new(const struct dpb_option_set *set,
 void dpb_config_free(dpb_config *config);
 dpb_status dpb_config_copy(const dpb_config *config, dpb_config **copy);
 
+/* Was an assignment of that name left out because its part is not chosen? */
+bool dpb_config_is_dropped(const dpb_config *config, const char *name);
+
+/* The name chosen for a part kind ("strategy" -> "ddp"), or NULL when no core option chooses one.
+ * Owned by the config. */
+const char *dpb_config_part(const dpb_config *config, const char *kind);
+
 /* The config struct of the core table ("experiment") or of the chosen part of a kind ("strategy");
  * NULL when that part has no table. Owned by the config. */
 const void *dpb_config_struct(const dpb_config *config, const char *kind);
@@ -171,7 +180,8 @@ const void *dpb_config_struct(const dpb_config *config, const char *kind);
 bool dpb_config_is_explicit(const dpb_config *config, const char *name);
 
 /* Set one option to a text, for values the program decides ("auto"); keeps is_explicit as it was.
- * Same errors as dpb_settings_add. */
+ * Same errors as dpb_settings_add; DPB_ERR_USAGE also for an option that does not count. Setting a
+ * part ("device") brings that part's table, and structs got before are gone. */
 dpb_status dpb_config_set(dpb_config *config, const char *name, const char *text);
 
 /* The option's resolved value as exact text ("25MiB", "ddp", "on"); DPB_ERR_NOT_FOUND when no
@@ -180,18 +190,20 @@ dpb_status dpb_config_text(const dpb_config *config, const char *name, struct dp
 
 /* Every active option, resolved: {"bucket": 26214400, "overlap": true, "link": {...}, ...}. Keys of
  * options with a unit end in it as records demand: "bucket_bytes", "timeout_ns",
- * "link": {"bw_bytes_per_s":..., "latency_ns":...}; '-' becomes '_'. NULL when out of memory. */
+ * "link": {"bw_bytes_per_s":..., "latency_ns":...}; '-' becomes '_'. A value still "auto", and no
+ * link, are null with "<key>_reason". NULL when out of memory. */
 dpb_json *dpb_config_to_json(const dpb_config *config);
 
 /* {"options": {"bucket": "25MiB", ...all active..., }, "explicit": ["bucket"]}: texts, for
- * dpb_config_from_json() in another process. */
+ * dpb_config_from_text_json() in another process. */
 dpb_json *dpb_config_to_text_json(const dpb_config *config);
 dpb_status dpb_config_from_text_json(const struct dpb_option_set *set, const dpb_json *json,
                                      dpb_config **config);
 
 /* One canonical line "batch-per-rank=64 bucket=1MiB ..." of the active options, sorted by name,
  * without rows that have any flag of `without_flags` and without the names in `without` (count
- * `without_count`); what two cells must share to belong to one series. */
+ * `without_count`); what two cells must share to belong to one series. Values are quoted as for a
+ * shell. */
 dpb_status dpb_config_key(const dpb_config *config, unsigned without_flags,
                           const char *const *without, size_t without_count, struct dpb_str *key);
 
@@ -219,10 +231,17 @@ struct dpb_command_line {
     bool help; /* --help was given and has been printed */
 };
 
+/* The text of --help, wrapped at `width` columns (at least 40): usage, the command's own options
+ * and the experiment's, each under its category. */
+dpb_status dpb_command_help(const struct dpb_command *command, const struct dpb_option_set *set,
+                            size_t width, struct dpb_str *out);
+
 /* Parse argv[1..] of a verb with glibc's argp, which takes its option array from the rows; fills
  * `command_config` (the struct of command->table, defaults first) and `line`. `--help` prints to
  * stdout, grouped by category, and sets line->help. Mistakes: DPB_ERR_USAGE, logged, with a
- * suggestion for unknown flags; repeated flags are mistakes. Never exits. */
+ * suggestion for unknown flags; repeated and abbreviated flags are mistakes. A bool of `table` is a
+ * flag without value, a bool of the experiment needs one ("--overlap on"). "--" ends the options,
+ * "-h" is "--help". Never exits. */
 dpb_status dpb_command_line_parse(const struct dpb_command *command,
                                   const struct dpb_option_set *set, int argc, char **argv,
                                   void *command_config, struct dpb_command_line *line);

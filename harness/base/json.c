@@ -10,6 +10,7 @@
 #include <jansson.h>
 
 #include "dpb_log.h"
+#include "utf8.h"
 
 /* Set by the first allocation of a JSON value that fails; from then on no value is known to be
  * whole. jansson is used nowhere else, so its allocator is ours to set. */
@@ -84,47 +85,13 @@ dpb_json *dpb_json_real(double value)
     return outer(isfinite(value) ? json_real(value) : json_null());
 }
 
-/* Bytes of the valid UTF-8 sequence at `text`, or 0. RFC 3629: no overlong forms, no surrogates,
- * nothing above U+10FFFF. */
-static size_t utf8_length(const unsigned char *text)
-{
-    unsigned char low = 0x80, high = 0xbf; /* of the second byte */
-    size_t length, i;
-
-    if (text[0] < 0x80)
-        return 1;
-    if (text[0] >= 0xc2 && text[0] <= 0xdf)
-        length = 2;
-    else if (text[0] >= 0xe0 && text[0] <= 0xef)
-        length = 3;
-    else if (text[0] >= 0xf0 && text[0] <= 0xf4)
-        length = 4;
-    else
-        return 0;
-    if (text[0] == 0xe0)
-        low = 0xa0;
-    else if (text[0] == 0xed)
-        high = 0x9f;
-    else if (text[0] == 0xf0)
-        low = 0x90;
-    else if (text[0] == 0xf4)
-        high = 0x8f;
-    if (text[1] < low || text[1] > high)
-        return 0;
-    for (i = 2; i < length; i++) {
-        if ((text[i] & 0xc0) != 0x80)
-            return 0;
-    }
-    return length;
-}
-
 /* Append `text` with each invalid byte replaced by U+FFFD. */
 static void append_valid_utf8(struct dpb_str *out, const char *text)
 {
-    const unsigned char *p = (const unsigned char *)text;
+    const char *p = text;
 
     while (*p) {
-        size_t length = utf8_length(p);
+        size_t length = dpb_utf8_length(p);
 
         if (length == 0) {
             dpb_str_append(out, "\xef\xbf\xbd");
