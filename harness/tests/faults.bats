@@ -1,0 +1,141 @@
+# Ranks that die or stop, a launcher that dies, and folders that cannot be written.
+
+load helper
+
+endless=(--data synthetic --workload mnist-mlp --batch-per-rank 8 --steps 900000000 --warmup 2
+    --trace-steps 0 --probe-retries 0)
+
+@test "kill -9 of a rank: exit 4, the message names rank, pid, signal and step, nobody is left" {
+    start_dpbench run "${endless[@]}" --ranks 3 -o out
+    wait_for_ranks 3
+    kill -KILL "${ranks[1]}"
+    finish_dpbench 5
+    assert_exit 4
+    assert_output "rank [0-2].*\b${ranks[1]}\b"
+    assert_output '(SIGKILL|Killed|signal 9)'
+    assert_output 'step [0-9]+'
+    assert_gone "${ranks[@]}"
+    file=$(records_file)
+    assert_json "$file" 'd[0]["status"]' failed
+    assert_json "$file" 'd[0]["samples_step_ns"]' '[]'
+    assert_json "$file" 'str(d[0]["reason"]) != ""' true
+}
+
+@test "kill -SEGV and kill -TERM of a rank are the same" {
+    for signal in SEGV TERM; do
+        start_dpbench run "${endless[@]}" --ranks 2 -o "out$signal"
+        wait_for_ranks 2
+        kill -"$signal" "${ranks[0]}"
+        finish_dpbench 5
+        assert_exit 4
+        assert_output "\b${ranks[0]}\b"
+        assert_gone "${ranks[@]}"
+    done
+}
+
+@test "kill -STOP of a rank: exit 4 within the time-out, the message names the rank" {
+    start_dpbench run "${endless[@]}" --ranks 2 --stall-timeout 2s -o out
+    wait_for_ranks 2
+    kill -STOP "${ranks[1]}"
+    finish_dpbench 12
+    assert_exit 4
+    assert_output "rank 1"
+    assert_output "\b${ranks[1]}\b"
+    assert_output 'step [0-9]+'
+    assert_gone "${ranks[@]}"
+    assert_json "$(records_file)" 'd[0]["status"]' timeout
+}
+
+@test "--timeout ends a run that is too long" {
+    start_dpbench run "${endless[@]}" --ranks 2 --timeout 2s -o out
+    wait_for_ranks 2
+    finish_dpbench 12
+    assert_exit 4
+    assert_output '(timeout|time-out|timed out|longer than)'
+    assert_gone "${ranks[@]}"
+    assert_json "$(records_file)" 'd[0]["status"]' timeout
+}
+
+@test "a rank that dies leaves the records of earlier cells as they were" {
+    dpbench run "${quick[@]}" --ranks 2 -o out
+    assert_exit 0
+    cat >sweep.yaml <<'YAML'
+version: 1
+name: dying
+base: {workload: mnist-mlp, data: synthetic, batch-per-rank: 8, steps: 2000, warmup: 2, repeats: 2}
+axes: {ranks: [2], bucket: [256KiB, 4MiB]}
+YAML
+    start_dpbench sweep sweep.yaml --probe-retries 0 --trace-steps 0 -o sweep
+    for _ in $(seq 300); do
+        sleep 0.1
+        file=$(find sweep -name records.jsonl 2>/dev/null)
+        [ -z "$file" ] || [ "$(wc -l <"$file")" -lt 1 ] || break
+    done
+    cp "$file" before.jsonl
+    for _ in $(seq 100); do
+        mapfile -t ranks < <(children_of "$background" | sort -n)
+        [ "${#ranks[@]}" -lt 2 ] || break
+        sleep 0.05
+    done
+    kill -KILL "${ranks[1]}"
+    finish_dpbench 60
+    assert_exit 4
+    head -c "$(stat -c %s before.jsonl)" "$file" | cmp - before.jsonl
+    assert_json "$file" 'len(d)' 4
+    assert_json "$file" 'sorted(r["status"] for r in d)' '["failed", "ok", "ok", "ok"]'
+}
+
+@test "SIGINT during a run: exit 130, no rank is left, the records are valid" {
+    start_dpbench run "${endless[@]}" --ranks 2 -o out
+    wait_for_ranks 2
+    kill -INT "$background"
+    finish_dpbench 10
+    assert_exit 130
+    assert_gone "${ranks[@]}"
+    file=$(find out -name records.jsonl)
+    [ -z "$file" ] || assert_json "$file" '{r["status"] for r in d} <= {"interrupted"}' true
+}
+
+@test "the launcher's death ends the ranks" {
+    start_dpbench run "${endless[@]}" --ranks 2 -o out
+    wait_for_ranks 2
+    kill -KILL "$background"
+    wait "$background" || true
+    background=
+    assert_gone "${ranks[@]}"
+}
+
+@test "a read-only output folder: exit 3 before any work" {
+    with_mount ro "$DPBENCH" run "${endless[@]}" --ranks 2 -o out/run
+    assert_exit 3
+    assert_output 'out/run'
+    assert_output 'hint: '
+    with_mount ro "$DPBENCH" sweep "${endless[@]}" --ranks 1,2 -o out
+    assert_exit 3
+}
+
+@test "a full output folder: exit 3 before any work" {
+    with_mount size=4k "$DPBENCH" run "${endless[@]}" --ranks 2 -o out/run
+    assert_exit 3
+    assert_output 'hint: '
+    assert_output '(No space|full)'
+}
+
+@test "an output folder that is a file, or lies in no folder that can be made: exit 3" {
+    : >file
+    dpbench run "${endless[@]}" --ranks 2 -o file
+    assert_exit 3
+    assert_output '"?file'
+    dpbench run "${endless[@]}" --ranks 2 -o file/below
+    assert_exit 3
+    dpbench run "${endless[@]}" --ranks 2 -o /proc/dpbench
+    assert_exit 3
+    [ ! -s file ]
+}
+
+@test "the hidden worker verb without a launcher ends, with a message" {
+    run timeout 10 "$DPBENCH" worker </dev/null 3>&-
+    [ "$status" -ne 0 ]
+    [ "$status" -ne 124 ]
+    assert_output 'dpbench: '
+}

@@ -1,0 +1,149 @@
+# One configuration: what is printed, what is recorded, and that training is training.
+
+load helper
+
+@test "run records what it did" {
+    dpbench run "${quick[@]}" --ranks 2 --bucket 1MiB -o out
+    assert_exit 0
+    file=$(records_file)
+    assert_json "$file" 'len(d)' 1
+    assert_json "$file" 'd[0]["schema"]' dpb.record/1
+    assert_json "$file" 'd[0]["status"]' ok
+    assert_json "$file" 'd[0]["ranks"]' 2
+    assert_json "$file" 'd[0]["config"]["bucket"] in ("1MiB", 1048576)' true
+    assert_json "$file" 'len(d[0]["samples_step_ns"])' 4
+    assert_json "$file" 'all(isinstance(n, int) and n > 0 for n in d[0]["samples_step_ns"])' true
+    assert_json "$file" 'd[0]["global_batch"], d[0]["batch_per_rank"]' '[16, 8]'
+    assert_json "$file" 'd[0]["verified"]["replicas_identical"]' true
+    assert_json "$file" 'd[0]["emulated"], d[0]["simulated"]' '[false, false]'
+    assert_json "$file" '0 < d[0]["probe"]["availability_ratio"] <= 1' true
+    assert_json "$file" '"NaN" in open(sys.argv[1]).read()' false
+}
+
+@test "run --json prints JSON on stdout and nothing else" {
+    dpbench_stdout run "${quick[@]}" --ranks 1 -o out --json
+    assert_exit 0
+    printf '%s' "$output" >stdout.json
+    python3 -m json.tool stdout.json >/dev/null
+}
+
+@test "without -o the record lands under runs/" {
+    dpbench run "${quick[@]}" --ranks 1
+    assert_exit 0
+    [ "$(find . -path './runs/*/records.jsonl' | wc -l)" -eq 1 ]
+    [ "$(find . -path './runs/*/manifest.json' | wc -l)" -eq 1 ]
+}
+
+@test "synthetic data and an emulated link are always named" {
+    dpbench run "${quick[@]}" --ranks 2 --link 10Gbps,5us -o out
+    assert_exit 0
+    assert_output 'emulated'
+    assert_output 'synthetic'
+    file=$(records_file)
+    assert_json "$file" 'd[0]["emulated"]' true
+}
+
+@test "the line that reproduces a record does" {
+    dpbench run "${quick[@]}" --ranks 2 --strategy naive -o out
+    assert_exit 0
+    repro=$(json "$(records_file)" 'd[0]["repro"]')
+    [[ $repro == dpbench\ run\ * ]]
+    first=$(json "$(records_file)" 'd[0]["series"]')
+    rm -r out
+    run bash -c "${repro/#dpbench/\"\$DPBENCH\"} -o out"
+    assert_exit 0
+    [ "$(json "$(records_file)" 'd[0]["series"]')" = "$first" ]
+}
+
+@test "the loss falls, and one seed gives one result" {
+    options=(--data synthetic --workload mnist-cnn --batch-per-rank 16 --steps 30 --warmup 2
+        --trace-steps 0 --probe-retries 0 --ranks 2)
+    dpbench run "${options[@]}" -o a
+    assert_exit 0
+    dpbench run "${options[@]}" -o b
+    assert_exit 0
+    a=$(find a -name records.jsonl)
+    b=$(find b -name records.jsonl)
+    assert_json "$a" 'd[0]["training"]["loss_last"] < 0.8 * d[0]["training"]["loss_first"]' true
+    [ "$(json "$a" 'd[0]["training"]["loss_last"]')" = "$(json "$b" 'd[0]["training"]["loss_last"]')" ]
+}
+
+@test "two ranks learn real images" {
+    [ -d /usr/share/datasets ] || [ -n "$(dpkg-query -L dataset-fashion-mnist 2>/dev/null)" ] ||
+        skip "dataset-fashion-mnist is not installed"
+    dpbench run --workload mnist-cnn --data fashion-mnist --ranks 2 --batch-per-rank 32 --steps 60 \
+        --warmup 2 --trace-steps 0 --probe-retries 0 --evaluate on -o out
+    assert_exit 0
+    file=$(records_file)
+    assert_json "$file" 'd[0]["training"]["loss_last"] < 0.7 * d[0]["training"]["loss_first"]' true
+    assert_json "$file" 'd[0]["training"]["test_samples"]' 10000
+    assert_json "$file" 'd[0]["training"]["test_accuracy"] > 0.6' true
+}
+
+@test "a missing data set names the package and the option" {
+    mkdir empty
+    dpbench run --data fashion-mnist --data-dir empty --ranks 1 --steps 4 --warmup 2 -o out
+    assert_exit 3
+    assert_output 'dataset-fashion-mnist'
+    assert_output '(--data-dir|--data synthetic)'
+}
+
+@test "a trace is JSON that Perfetto opens, and its steps are extra" {
+    dpbench run "${quick[@]}" --trace-steps 3 --ranks 2 -o out
+    assert_exit 0
+    file=$(records_file)
+    assert_json "$file" 'len(d[0]["samples_step_ns"])' 4
+    assert_json "$file" 'd[0]["overlap"]["rank_steps"]' 6
+    assert_json "$file" 'd[0]["trace"]["lost"]' 0
+    assert_json "$file" 'd[0]["overlap"]["compute_ns"] + d[0]["overlap"]["exposed_ns"] + d[0]["overlap"]["idle_ns"] == d[0]["overlap"]["span_ns"]' true
+    trace=$(find out -path '*traces*' -type f | head -n 1)
+    case $trace in
+    *.gz) gzip -dc "$trace" >trace.json ;;
+    *) cp "$trace" trace.json ;;
+    esac
+    assert_json trace.json 'len(d["traceEvents"]) > 10' true
+    assert_json trace.json 'sorted({e["pid"] for e in d["traceEvents"] if e["ph"] == "X"}) == [0, 1]' true
+}
+
+@test "uneven batches train when asked for" {
+    dpbench run --data synthetic --workload mnist-mlp --steps 4 --warmup 2 --trace-steps 0 \
+        --probe-retries 0 --ranks 2 --global-batch 15 --uneven on -o out
+    assert_exit 0
+    assert_json "$(records_file)" 'd[0]["global_batch"]' 15
+}
+
+@test "more ranks than cores work" {
+    dpbench run "${quick[@]}" --ranks 5 -o out
+    assert_exit 0
+    assert_json "$(records_file)" 'len(d[0]["rank_median_step_ns"])' 5
+}
+
+@test "a locale with a decimal comma changes nothing" {
+    mkdir locale
+    localedef -i de_DE -f UTF-8 locale/de_DE.UTF-8 >/dev/null 2>&1 ||
+        skip "localedef cannot make de_DE.UTF-8 (package locales)"
+    export LOCPATH=$PWD/locale LC_ALL=de_DE.UTF-8
+    [ "$(locale decimal_point)" = , ]
+    dpbench run "${quick[@]}" --ranks 1 --lr 0,1 -o out
+    assert_exit 2
+    assert_output 'lr'
+    [ ! -e out ]
+    dpbench_stdout run "${quick[@]}" --ranks 2 --lr 0.25 --link 2.5Gbps,1.5us -o out --json
+    assert_exit 0
+    file=$(records_file)
+    assert_json "$file" 'float(d[0]["config"]["lr"])' 0.25
+    printf '%s' "$output" | python3 -m json.tool >/dev/null
+    grep -q '"lr": *"\?0\.25' "$file"
+}
+
+@test "an empty environment is enough" {
+    run env -i "$DPBENCH" run "${quick[@]}" --ranks 2 -o out
+    assert_exit 0
+    assert_json "$(records_file)" 'd[0]["status"]' ok
+}
+
+@test "a thread setting of the user's does not decide" {
+    OMP_NUM_THREADS=64 run "$DPBENCH" run "${quick[@]}" --ranks 2 --threads-per-rank 1 -o out
+    assert_exit 0
+    assert_json "$(records_file)" 'str(d[0]["config"]["threads-per-rank"])' 1
+}

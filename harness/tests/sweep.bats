@@ -1,0 +1,195 @@
+# Plans, axes, resume, interruption, and the mistakes of a sweep file.
+
+load helper
+
+# A sweep of 2 ranks x 2 buckets that takes a few seconds.
+write_sweep() {
+    cat >sweep.yaml <<'YAML'
+version: 1
+name: small
+base: {workload: mnist-mlp, data: synthetic, batch-per-rank: 8, steps: 5, warmup: 2, repeats: 2}
+axes: {ranks: [1, 2], bucket: [256KiB, 4MiB]}
+YAML
+}
+
+# A sweep-file mistake: exit 2, the place, a message that matches, no run.
+assert_file_mistake() {
+    dpbench sweep sweep.yaml -o out
+    assert_exit 2
+    assert_output "sweep\.yaml:[0-9]+:[0-9]+: "
+    assert_output "$1"
+    [ ! -e out ]
+    [ ! -e runs ]
+}
+
+@test "--dry-run prints the plan and runs nothing" {
+    write_sweep
+    dpbench sweep sweep.yaml --dry-run
+    assert_exit 0
+    assert_output 'ranks=1'
+    assert_output 'ranks=2 bucket=256KiB'
+    assert_output 'ranks=2 bucket=4MiB'
+    refute_output 'ranks=1 bucket'
+    [ ! -e runs ]
+}
+
+@test "the default sweep is there without a file" {
+    dpbench sweep --dry-run
+    assert_exit 0
+    assert_output 'overlap=on'
+    assert_output 'overlap=off'
+    assert_nothing_written
+}
+
+@test "a sweep runs every cell and repeat, and writes a report" {
+    write_sweep
+    dpbench sweep sweep.yaml --probe-retries 0 -o out
+    assert_exit 0
+    assert_output 'report\.html'
+    file=$(records_file)
+    assert_json "$file" 'len(d)' 6
+    assert_json "$file" 'sorted((r["ranks"], r["repeat"]) for r in d)' \
+        '[[1, 0], [1, 1], [2, 0], [2, 0], [2, 1], [2, 1]]'
+    assert_json "$file" 'sorted(r["order"] for r in d)' '[0, 1, 2, 3, 4, 5]'
+    assert_json "$file" '{r["status"] for r in d} == {"ok"}' true
+    [ -s "$(find out -name report.html)" ]
+    [ -s "$(find out -name report.md)" ]
+    python3 -m json.tool "$(find out -name manifest.json)" >/dev/null
+}
+
+@test "options on the command line override and add axes" {
+    write_sweep
+    dpbench sweep sweep.yaml --ranks 2 --overlap on,off --bucket 1MiB --dry-run
+    assert_exit 0
+    assert_output 'overlap=on'
+    assert_output 'overlap=off'
+    refute_output '256KiB'
+}
+
+@test "the order of cells comes from the seed" {
+    write_sweep
+    "$DPBENCH" sweep sweep.yaml --dry-run --seed 1 >a
+    "$DPBENCH" sweep sweep.yaml --dry-run --seed 1 >b
+    cmp a b
+}
+
+@test "mistakes in a sweep file name file, line and column" {
+    printf 'version: 1\nname: x\nbase: {wrokload: mnist-mlp}\n' >sweep.yaml
+    assert_file_mistake 'workload'
+    printf 'version: 1\nname: x\nbase:\n  steps: 5\n  steps: 6\n' >sweep.yaml
+    assert_file_mistake 'steps'
+    printf 'version: 1\nname: x\nbase: {ranks: abc}\n' >sweep.yaml
+    assert_file_mistake 'ranks'
+    printf 'version: 1\nname: x\nbase: {lr: .nan}\n' >sweep.yaml
+    assert_file_mistake 'lr'
+    printf 'version: 1\nname: x\nbase: {bucket: 10XB}\n' >sweep.yaml
+    assert_file_mistake 'bucket'
+    printf 'version: 1\nname: x\naxes: {ranks: []}\n' >sweep.yaml
+    assert_file_mistake 'ranks'
+    printf 'version: 1\nname: x\nbase: {steps: 5}\naxes: {steps: [5, 6]}\n' >sweep.yaml
+    assert_file_mistake 'steps'
+    printf 'version: 1\nname: x\nsurprise: 1\n' >sweep.yaml
+    assert_file_mistake 'surprise'
+    printf 'version: 2\nname: x\n' >sweep.yaml
+    assert_file_mistake 'version'
+    printf 'version: 1\nname: [x\n' >sweep.yaml
+    assert_file_mistake 'sweep'
+}
+
+@test "an empty sweep file, a missing one and a folder are refused" {
+    : >sweep.yaml
+    dpbench sweep sweep.yaml -o out
+    assert_exit 2
+    [ ! -e out ]
+    dpbench sweep nowhere.yaml -o out
+    [ "$status" -eq 2 ] || [ "$status" -eq 3 ]
+    assert_output 'nowhere\.yaml'
+    [ ! -e out ]
+    mkdir folder.yaml
+    dpbench sweep folder.yaml -o out
+    [ "$status" -eq 2 ] || [ "$status" -eq 3 ]
+    [ ! -e out ]
+}
+
+@test "a sweep in which an option takes effect in no cell is refused" {
+    write_sweep
+    dpbench sweep sweep.yaml --ranks 1 -o out
+    assert_exit 2
+    assert_output 'bucket'
+    [ ! -e out ]
+}
+
+@test "an exclude that leaves nothing is refused" {
+    write_sweep
+    printf 'exclude: [{ranks: [1, 2]}]\n' >>sweep.yaml
+    dpbench sweep sweep.yaml -o out
+    assert_exit 2
+    [ ! -e out ]
+}
+
+@test "SIGINT: exit 130, valid records, and --resume finishes the rest" {
+    write_sweep
+    start_dpbench sweep sweep.yaml --probe-retries 0 --steps 400 --repeats 3 -o out
+    for _ in $(seq 200); do
+        sleep 0.1
+        file=$(find out -name records.jsonl 2>/dev/null)
+        [ -z "$file" ] || [ "$(wc -l <"$file")" -lt 2 ] || break
+    done
+    mapfile -t ranks < <(children_of "$background")
+    kill -INT "$background"
+    finish_dpbench 20
+    assert_exit 130
+    assert_gone "${ranks[@]}"
+    file=$(records_file)
+    before=$(json "$file" 'sum(r["status"] == "ok" for r in d)')
+    [ "$before" -ge 2 ]
+    [ "$before" -lt 9 ]
+    assert_json "$file" '{r["status"] for r in d} <= {"ok", "interrupted"}' true
+    cp "$file" before.jsonl
+
+    dpbench sweep --resume "$(dirname "$file")"
+    assert_exit 0
+    assert_json "$file" 'len({(r["cell"], r["repeat"]) for r in d if r["status"] == "ok"})' 9
+    assert_json "$file" 'sum(r["status"] == "ok" for r in d)' 9
+    head -c "$(stat -c %s before.jsonl)" "$file" | cmp - before.jsonl
+}
+
+@test "--resume repairs a torn last line, and a finished run has nothing to do" {
+    write_sweep
+    dpbench sweep sweep.yaml --probe-retries 0 -o out
+    assert_exit 0
+    file=$(records_file)
+    cp "$file" whole.jsonl
+    truncate -s -20 "$file"
+    dpbench sweep --resume "$(dirname "$file")"
+    assert_exit 0
+    assert_json "$file" 'len(d)' 6
+    [ "$(head -n 5 "$file")" = "$(head -n 5 whole.jsonl)" ]
+    cp "$file" whole.jsonl
+    dpbench sweep --resume "$(dirname "$file")"
+    assert_exit 0
+    cmp "$file" whole.jsonl
+}
+
+@test "--resume of what is no run is refused" {
+    mkdir empty
+    dpbench sweep --resume empty
+    [ "$status" -eq 3 ] || [ "$status" -eq 5 ]
+    dpbench sweep --resume nowhere
+    [ "$status" -eq 3 ]
+    write_sweep
+    dpbench sweep sweep.yaml --resume empty
+    assert_exit 2
+}
+
+@test "a cell that fails does not stop the rest, and the exit status says so" {
+    write_sweep
+    dpbench sweep sweep.yaml --probe-retries 0 --workload mnist-mlp,mnist-cnn --ranks 1,2 \
+        --bucket 4MiB --steps 40000000 --timeout 1s --repeats 1 -o out
+    assert_exit 4
+    file=$(records_file)
+    assert_json "$file" 'len(d)' 4
+    assert_json "$file" '{r["status"] for r in d} == {"timeout"}' true
+    assert_json "$file" 'all(r["reason"] for r in d)' true
+    assert_json "$file" 'all(r["samples_step_ns"] == [] for r in d)' true
+}

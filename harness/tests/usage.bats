@@ -1,0 +1,227 @@
+# What may be asked, and what is refused: exit 2, nothing written, the message has a remedy.
+
+load helper
+
+@test "--version prints one line, and needs no environment" {
+    run env -i "$DPBENCH" --version
+    assert_exit 0
+    assert_output '^dpbench [0-9]+\.[0-9]+\.[0-9]+'
+    [ "${#lines[@]}" -eq 1 ]
+}
+
+@test "--help lists the commands, and needs no environment" {
+    run env -i "$DPBENCH" --help
+    assert_exit 0
+    for command in run sweep report verify list doctor; do
+        assert_output "^ *(dpbench )?$command\b"
+    done
+    refute_output '\bworker\b'
+}
+
+@test "every command has --help" {
+    for command in run sweep report verify list doctor; do
+        dpbench "$command" --help
+        assert_exit 0
+        assert_output "dpbench $command"
+    done
+    assert_nothing_written
+}
+
+@test "run --help shows default, choices and unit of options" {
+    dpbench run --help
+    assert_exit 0
+    assert_output '--ranks'
+    assert_output '--bucket'
+    assert_output '25MiB'
+    assert_output 'fashion-mnist'
+}
+
+@test "help goes to stdout, errors go to stderr" {
+    dpbench_stdout --help
+    assert_exit 0
+    [ -n "$output" ]
+    [ ! -s err ]
+    dpbench_stdout run --ranks abc
+    assert_exit 2
+    [ -z "$output" ]
+    [ -s err ]
+}
+
+@test "help into a full device is an error" {
+    [ -w /dev/full ] || skip "no /dev/full here"
+    run bash -c '"$DPBENCH" --help >/dev/full'
+    assert_exit 3
+}
+
+@test "no command and an unknown command are usage errors" {
+    dpbench
+    assert_exit 2
+    dpbench swep
+    assert_usage_error
+    assert_output 'sweep'
+}
+
+@test "--ranks refuses what is no number of ranks" {
+    for value in abc 0 -1 1e99 1.5 nan inf '' ' ' 0x2 '2 ' 2x 99999999999999999999 65537; do
+        dpbench run "${quick[@]}" --ranks "$value"
+        assert_usage_error
+        assert_output 'ranks'
+    done
+}
+
+@test "--bucket refuses what is no size" {
+    for value in 10XB abc -1MiB 0 nan 1e99 1,5MiB 10MiBx MiB; do
+        dpbench run "${quick[@]}" --ranks 2 --bucket "$value"
+        assert_usage_error
+        assert_output 'bucket'
+    done
+}
+
+@test "--link refuses what is no link" {
+    for value in fast 10Gbps 10Gbps,abc -1Gbps,5us 10Gbps,5us,5us nan,5us 0Gbps,5us; do
+        dpbench run "${quick[@]}" --ranks 2 --link "$value"
+        assert_usage_error
+        assert_output 'link'
+    done
+}
+
+@test "numbers of steps that leave nothing to time are refused" {
+    for steps in 0 -3 nan; do
+        dpbench run --data synthetic --steps "$steps"
+        assert_usage_error
+        assert_output 'steps'
+    done
+    for warmup in 6 7 1000; do
+        dpbench run "${quick[@]:0:6}" --ranks 1 --steps 6 --warmup "$warmup"
+        assert_usage_error
+        assert_output 'warmup'
+    done
+}
+
+@test "numbers that are not finite or out of range are refused" {
+    for value in nan inf -inf -1 1e300 abc 0,1; do
+        dpbench run "${quick[@]}" --ranks 1 --lr "$value"
+        assert_usage_error
+        assert_output 'lr'
+    done
+    dpbench run "${quick[@]}" --ranks 1 --momentum 1.5
+    assert_usage_error
+}
+
+@test "an unknown option gets a suggestion" {
+    dpbench run --rank 2
+    assert_usage_error
+    assert_output 'ranks'
+    dpbench run --buckte 1MiB
+    assert_usage_error
+    assert_output 'bucket'
+}
+
+@test "unknown values of an option get the choices" {
+    dpbench run "${quick[@]}" --ranks 1 --workload resnet51
+    assert_usage_error
+    assert_output 'mnist-cnn'
+    dpbench run --data fashion-minst --ranks 1
+    assert_usage_error
+    assert_output 'fashion-mnist'
+    dpbench run "${quick[@]}" --ranks 2 --strategy dpd
+    assert_usage_error
+    assert_output 'ddp'
+}
+
+@test "an option given twice, or without its value, is refused" {
+    dpbench run --ranks 1 --ranks 2
+    assert_usage_error
+    assert_output 'ranks'
+    dpbench run --ranks
+    assert_usage_error
+}
+
+@test "arguments that mean nothing are refused" {
+    dpbench run file.yaml
+    assert_usage_error
+    dpbench doctor --ranks 2
+    assert_usage_error
+    dpbench list nonsense
+    assert_usage_error
+    assert_output 'strategies'
+}
+
+@test "options that cannot take effect are refused" {
+    dpbench run "${quick[@]}" --ranks 1 --link 10Gbps,5us
+    assert_usage_error
+    dpbench run "${quick[@]}" --ranks 1 --bucket 1MiB
+    assert_usage_error
+    dpbench run "${quick[@]}" --ranks 2 --strategy naive --bucket 1MiB
+    assert_usage_error
+    assert_output 'bucket'
+}
+
+@test "options that contradict each other are refused" {
+    dpbench run --data synthetic --ranks 2 --global-batch 64 --batch-per-rank 8
+    assert_usage_error
+    dpbench run --data synthetic --ranks 1 --steps 10 --epochs 1
+    assert_usage_error
+    assert_output 'epochs'
+}
+
+@test "a global batch that the ranks do not divide needs --uneven" {
+    dpbench run --data synthetic --workload mnist-mlp --steps 4 --warmup 2 --trace-steps 0 \
+        --ranks 2 --global-batch 15
+    assert_usage_error
+    assert_output '--uneven'
+}
+
+@test "a list where run wants one value is refused" {
+    dpbench run "${quick[@]}" --ranks 1,2
+    assert_usage_error
+    assert_output 'sweep'
+}
+
+@test "more ranks than the comm can hold are refused before any work" {
+    dpbench run "${quick[@]}" --ranks 65
+    assert_usage_error
+    assert_output '64'
+}
+
+@test "list names the parts of this build" {
+    dpbench list workloads
+    assert_exit 0
+    assert_output 'mnist-cnn'
+    assert_output 'mnist-mlp'
+    dpbench list strategies
+    assert_exit 0
+    for name in none naive ddp; do
+        assert_output "^ *$name\b"
+    done
+    dpbench list devices
+    assert_exit 0
+    assert_output '^ *cpu\b'
+    dpbench list comms
+    assert_exit 0
+    assert_output '^ *shm\b'
+}
+
+@test "list --json is JSON" {
+    for kind in workloads strategies devices comms options; do
+        "$DPBENCH" list "$kind" --json | python3 -m json.tool >/dev/null
+    done
+}
+
+@test "list options --markdown has a row for every core option" {
+    dpbench list options --markdown
+    assert_exit 0
+    for option in ranks bucket first-bucket overlap link algorithm steps warmup repeats seed \
+        threads-per-rank data timeout global-batch batch-per-rank strategy workload; do
+        assert_output "^\|.*\`(--)?$option\`"
+    done
+}
+
+@test "doctor says what this machine is fit for" {
+    dpbench doctor
+    assert_exit 0
+    assert_output 'cpu'
+    assert_output 'shm'
+    "$DPBENCH" doctor --json >doctor.json
+    python3 -m json.tool doctor.json >/dev/null
+}
