@@ -1,0 +1,206 @@
+/* shm_meet.c: waiting for peers, with a deadline and a message that names who did not come. */
+#include "shm_private.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "dpb_str.h"
+#include "dpb_units.h"
+
+static struct dpb_shm_barrier *barrier_of(struct dpb_shm_comm *comm, enum dpb_shm_progress progress)
+{
+    switch (progress) {
+    case DPB_SHM_READY:
+        return &comm->control->ready;
+    case DPB_SHM_DONE:
+        return &comm->control->done;
+    case DPB_SHM_CALLED:
+        break;
+    }
+    return &comm->control->call;
+}
+
+static _Atomic uint64_t *counter_of(struct dpb_shm_comm *comm, int rank,
+                                    enum dpb_shm_progress progress)
+{
+    struct dpb_shm_rank *r = &comm->control->rank[rank];
+    switch (progress) {
+    case DPB_SHM_READY:
+        return &r->ready;
+    case DPB_SHM_DONE:
+        return &r->done;
+    case DPB_SHM_CALLED:
+        break;
+    }
+    return &r->called;
+}
+
+static uint64_t behind(struct dpb_shm_comm *comm, enum dpb_shm_progress progress, uint64_t number)
+{
+    uint64_t mask = 0;
+    for (int r = 0; r < comm->base.size; r++)
+        if (atomic_load(counter_of(comm, r, progress)) < number)
+            mask |= (uint64_t)1 << r;
+    return mask;
+}
+
+/* "rank 3" or "ranks 0, 2 and 3" */
+static void append_ranks(struct dpb_str *text, uint64_t mask)
+{
+    int count = __builtin_popcountll(mask);
+    dpb_str_append(text, count == 1 ? "rank " : "ranks ");
+    for (int r = 0, seen = 0; r < DPB_COMM_RANKS_MAX; r++) {
+        if (!(mask >> r & 1))
+            continue;
+        const char *before = seen == 0 ? "" : seen == count - 1 ? " and " : ", ";
+        dpb_str_appendf(text, "%s%d", before, r);
+        seen++;
+    }
+}
+
+/* "last seen at collective #16", or each one's number when they differ */
+static void append_last_seen(struct dpb_shm_comm *comm, struct dpb_str *text, uint64_t mask,
+                             enum dpb_shm_progress progress, const char *counted)
+{
+    uint64_t at[DPB_COMM_RANKS_MAX];
+    int count = 0;
+    bool same = true;
+    for (int r = 0; r < comm->base.size; r++) {
+        if (!(mask >> r & 1))
+            continue;
+        at[count] = atomic_load(counter_of(comm, r, progress));
+        same = same && at[count] == at[0];
+        count++;
+    }
+    if (same && at[0] == 0) {
+        dpb_str_append(text, "never seen");
+        return;
+    }
+    dpb_str_appendf(text, "last seen at %s", counted);
+    for (int i = 0; i < (same ? 1 : count); i++)
+        dpb_str_appendf(text, "%s #%" PRIu64, i == 0 ? "" : ",", at[i]);
+}
+
+/* What to do about the missing ranks: their process ids, where they are known. */
+static void append_hint(struct dpb_shm_comm *comm, struct dpb_str *hint, uint64_t mask)
+{
+    int known = 0;
+    for (int r = 0; r < comm->base.size; r++) {
+        int pid = atomic_load(&comm->control->rank[r].pid);
+        if (!(mask >> r & 1) || pid == 0)
+            continue;
+        dpb_str_appendf(hint, "%s %d (rank %d)", known++ == 0 ? "look at process" : ",", pid, r);
+    }
+    dpb_str_append(hint, known ? ": stopped, busy or gone? " : "were they started? ");
+    dpb_str_append(hint, "--timeout sets how long ranks wait for each other");
+}
+
+static dpb_status fail_late(struct dpb_shm_comm *comm, enum dpb_shm_progress progress,
+                            uint64_t mask, const char *did_not,
+                            const struct dpb_shm_subject *subject)
+{
+    char what[160];
+    char timeout[DPB_UNIT_TEXT_BYTES];
+    dpb_shm_subject_text(comm, subject, what, sizeof(what));
+    dpb_format_duration(comm->timeout_ns, timeout, sizeof(timeout));
+    struct dpb_str text = {0};
+    struct dpb_str hint = {0};
+    append_ranks(&text, mask);
+    dpb_str_appendf(&text, " did not %s (", did_not);
+    append_last_seen(comm, &text, mask, DPB_SHM_DONE == progress ? DPB_SHM_READY : progress,
+                     subject->counted);
+    dpb_str_append(&text, ")");
+    append_hint(comm, &hint, mask);
+    dpb_status st = dpb_shm_fail(comm, DPB_ERR_TIMEOUT, hint.text, "%s timed out after %s: %s",
+                                 what, timeout, text.text ? text.text : "peers did not come");
+    dpb_str_release(&text);
+    dpb_str_release(&hint);
+    return st;
+}
+
+static dpb_status fail_closed(struct dpb_shm_comm *comm, enum dpb_shm_progress progress,
+                              uint64_t mask, const struct dpb_shm_subject *subject)
+{
+    char what[160];
+    dpb_shm_subject_text(comm, subject, what, sizeof(what));
+    struct dpb_str text = {0};
+    append_ranks(&text, mask);
+    dpb_str_append(&text, " ended before it (");
+    append_last_seen(comm, &text, mask, progress, subject->counted);
+    dpb_str_append(&text, ")");
+    dpb_status st =
+            dpb_shm_fail(comm, DPB_ERR_RANK_FAILED,
+                         "every rank must take part in the same collectives and calls",
+                         "%s cannot complete: %s", what, text.text ? text.text : "a rank ended");
+    dpb_str_release(&text);
+    return st;
+}
+
+dpb_status dpb_shm_meet(struct dpb_shm_comm *comm, enum dpb_shm_progress progress,
+                        const struct dpb_shm_subject *subject, int64_t deadline_ns)
+{
+    struct dpb_shm_barrier *barrier = barrier_of(comm, progress);
+    uint64_t number = subject->number;
+    dpb_shm_barrier_arrive(barrier, number, comm->base.size);
+    /* Only now: when no rank is behind, the epoch has moved. */
+    atomic_store(counter_of(comm, comm->base.rank, progress), number);
+    for (;;) {
+        /* Nudges before `closed`: a rank that closes sets its bit first, then nudges. */
+        unsigned nudges = dpb_shm_word_nudges(&barrier->epoch);
+        uint64_t closed = atomic_load(&comm->control->closed);
+        if (closed)
+            closed &= behind(comm, progress, number);
+        if (closed)
+            return fail_closed(comm, progress, closed, subject);
+        switch (dpb_shm_word_wait(&barrier->epoch, number, nudges, deadline_ns, comm->spins)) {
+        case DPB_SHM_REACHED:
+            return DPB_OK;
+        case DPB_SHM_POISONED:
+            return dpb_shm_adopt(comm, subject);
+        case DPB_SHM_NUDGED:
+            break;
+        case DPB_SHM_LATE: {
+            uint64_t missing = behind(comm, progress, number);
+            if (missing == 0) /* the last one came after we had looked */
+                break;
+            return fail_late(comm, progress, missing, progress == DPB_SHM_DONE ? "finish" : "come",
+                             subject);
+        }
+        }
+    }
+}
+
+/* The ranks that hold up the others. In a ring each waits for the one before it: those that have
+ * done least. In a tree: the one nearest to the root that has done nothing, as its parent has. */
+static uint64_t laggards(struct dpb_shm_comm *comm, int root)
+{
+    uint64_t least = UINT64_MAX;
+    uint64_t mask = 0;
+    for (int i = 0; i < comm->base.size; i++) {
+        int r = root < 0 ? i : (root + i) % comm->base.size;
+        uint64_t count = dpb_shm_word_count(&comm->control->rank[r].steps);
+        if (count < least) {
+            least = count;
+            mask = (uint64_t)1 << r;
+        } else if (count == least && root < 0) {
+            mask |= (uint64_t)1 << r;
+        }
+    }
+    return mask;
+}
+
+dpb_status dpb_shm_follow(struct dpb_shm_comm *comm, int peer, uint64_t steps, int root,
+                          const struct dpb_shm_subject *subject, int64_t deadline_ns)
+{
+    struct dpb_shm_word *word = &comm->control->rank[peer].steps;
+    switch (dpb_shm_word_wait(word, comm->steps_base + steps, 0, deadline_ns, comm->spins)) {
+    case DPB_SHM_REACHED:
+        return DPB_OK;
+    case DPB_SHM_POISONED:
+        return dpb_shm_adopt(comm, subject);
+    case DPB_SHM_NUDGED: /* nobody nudges these words */
+    case DPB_SHM_LATE:
+        break;
+    }
+    return fail_late(comm, DPB_SHM_READY, laggards(comm, root), "go on", subject);
+}

@@ -1,0 +1,131 @@
+#include "shm_reduce.h"
+
+#include <stddef.h>
+#include <string.h>
+
+/* Loops for the widest vectors that the processor at hand has. clang 14 cannot, and a sanitizer's
+ * run-time library is not there yet when the loader chooses. */
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) &&                             \
+        !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
+#define CLONES __attribute__((target_clones("avx512f", "avx2", "default")))
+#else
+#define CLONES
+#endif
+
+/* Sums of more than two sources are built in a block that stays in the first-level cache. */
+#define BLOCK_BYTES 8192
+
+#define TIMES_SCALE(x, scale)  ((x) * (scale))
+#define IGNORE_SCALE(x, scale) (x)
+
+/* A factor of 1 changes no bits, and the loops wait for memory anyway: no variant without. Signed
+ * integers are summed as unsigned ones of the same size, which wrap around. */
+#define DEFINE_KERNELS(name, type, scale_type, MUL)                                                \
+    CLONES static void name##_join(type *restrict own, const type *restrict from, int64_t count,   \
+                                   scale_type own_scale, scale_type from_scale)                    \
+    {                                                                                              \
+        (void)own_scale, (void)from_scale;                                                         \
+        for (int64_t i = 0; i < count; i++)                                                        \
+            own[i] = MUL(from[i], from_scale) + MUL(own[i], own_scale);                            \
+    }                                                                                              \
+                                                                                                   \
+    CLONES static void name##_both(type *restrict a, type *restrict b, int64_t count,              \
+                                   scale_type scale)                                               \
+    {                                                                                              \
+        (void)scale;                                                                               \
+        for (int64_t i = 0; i < count; i++) {                                                      \
+            type sum = MUL(a[i], scale) + MUL(b[i], scale);                                        \
+            a[i] = sum;                                                                            \
+            b[i] = sum;                                                                            \
+        }                                                                                          \
+    }                                                                                              \
+                                                                                                   \
+    CLONES static void name##_set(type *restrict sum, const type *restrict x, int64_t count,       \
+                                  scale_type scale)                                                \
+    {                                                                                              \
+        (void)scale;                                                                               \
+        for (int64_t i = 0; i < count; i++)                                                        \
+            sum[i] = MUL(x[i], scale);                                                             \
+    }                                                                                              \
+                                                                                                   \
+    CLONES static void name##_add(type *restrict sum, const type *restrict x, int64_t count,       \
+                                  scale_type scale)                                                \
+    {                                                                                              \
+        (void)scale;                                                                               \
+        for (int64_t i = 0; i < count; i++)                                                        \
+            sum[i] += MUL(x[i], scale);                                                            \
+    }                                                                                              \
+                                                                                                   \
+    static void name##_all(void *const *sources, int source_count, void *const *outputs,           \
+                           int output_count, int64_t first, int64_t count, scale_type scale)       \
+    {                                                                                              \
+        type block[BLOCK_BYTES / sizeof(type)];                                                    \
+        const int64_t most = BLOCK_BYTES / sizeof(type);                                           \
+        if (source_count == 2 && output_count == 2) {                                              \
+            name##_both((type *)sources[0] + first, (type *)sources[1] + first, count, scale);     \
+            return;                                                                                \
+        }                                                                                          \
+        for (int64_t at = first, end = first + count; at < end; at += most) {                      \
+            int64_t n = end - at < most ? end - at : most;                                         \
+            name##_set(block, (const type *)sources[0] + at, n, scale);                            \
+            for (int s = 1; s < source_count; s++)                                                 \
+                name##_add(block, (const type *)sources[s] + at, n, scale);                        \
+            for (int o = 0; o < output_count; o++)                                                 \
+                memcpy((type *)outputs[o] + at, block, (size_t)n * sizeof(type));                  \
+        }                                                                                          \
+    }
+
+DEFINE_KERNELS(f32, float, float, TIMES_SCALE)
+DEFINE_KERNELS(f64, double, double, TIMES_SCALE)
+DEFINE_KERNELS(i32, uint32_t, float, IGNORE_SCALE)
+DEFINE_KERNELS(i64, uint64_t, float, IGNORE_SCALE)
+
+bool dpb_shm_reduce_supports(enum dpb_dtype dtype)
+{
+    return dtype == DPB_F32 || dtype == DPB_F64 || dtype == DPB_I32 || dtype == DPB_I64;
+}
+
+void dpb_shm_reduce_all(enum dpb_dtype dtype, void *const *sources, int source_count,
+                        void *const *outputs, int output_count, int64_t first, int64_t count,
+                        float scale)
+{
+    switch (dtype) {
+    case DPB_F32:
+        f32_all(sources, source_count, outputs, output_count, first, count, scale);
+        break;
+    case DPB_F64:
+        f64_all(sources, source_count, outputs, output_count, first, count, scale);
+        break;
+    case DPB_I32:
+        i32_all(sources, source_count, outputs, output_count, first, count, scale);
+        break;
+    case DPB_I64:
+        i64_all(sources, source_count, outputs, output_count, first, count, scale);
+        break;
+    default: /* start() refuses the others */
+        break;
+    }
+}
+
+void dpb_shm_reduce_join(enum dpb_dtype dtype, void *own, const void *from, int64_t first,
+                         int64_t count, float own_scale, float from_scale)
+{
+    switch (dtype) {
+    case DPB_F32:
+        f32_join((float *)own + first, (const float *)from + first, count, own_scale, from_scale);
+        break;
+    case DPB_F64:
+        f64_join((double *)own + first, (const double *)from + first, count, own_scale, from_scale);
+        break;
+    case DPB_I32:
+        i32_join((uint32_t *)own + first, (const uint32_t *)from + first, count, own_scale,
+                 from_scale);
+        break;
+    case DPB_I64:
+        i64_join((uint64_t *)own + first, (const uint64_t *)from + first, count, own_scale,
+                 from_scale);
+        break;
+    default:
+        break;
+    }
+}

@@ -1,0 +1,58 @@
+/* shm_word.h: a counter that threads and processes wait for, sleeping on a futex.
+ *
+ * Bits of the value: 0 the poison, 1 to 7 the nudges, 8 to 63 the count. The futex watches the
+ * lower half, so that an advance, a nudge and the poison all change what a sleeper compares and
+ * none of them can be missed between looking and sleeping. */
+#ifndef DPB_SHM_WORD_H
+#define DPB_SHM_WORD_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#define DPB_SHM_LINE  64 /* bytes of a cache line */
+#define DPB_SHM_NEVER INT64_MAX
+
+struct dpb_shm_word {
+    _Alignas(DPB_SHM_LINE) _Atomic uint64_t value;
+    _Atomic uint32_t sleepers;
+    uint32_t local; /* 1: used inside one process only (a cheaper futex) */
+};
+
+enum dpb_shm_wake {
+    DPB_SHM_REACHED,
+    DPB_SHM_POISONED,
+    DPB_SHM_NUDGED,
+    DPB_SHM_LATE
+};
+
+/* Count one up and wake all sleepers. */
+void dpb_shm_word_post(struct dpb_shm_word *word);
+
+/* Make every wait for more than the present count end with DPB_SHM_POISONED, for ever. */
+void dpb_shm_word_poison(struct dpb_shm_word *word);
+
+/* Make sleepers look around: waits that began with an older number of nudges end with
+ * DPB_SHM_NUDGED. At most 127 times in the life of a word. */
+void dpb_shm_word_nudge(struct dpb_shm_word *word);
+
+uint64_t dpb_shm_word_count(struct dpb_shm_word *word);
+unsigned dpb_shm_word_nudges(struct dpb_shm_word *word);
+bool dpb_shm_word_is_poisoned(struct dpb_shm_word *word);
+
+/* Wait until the count reaches `target`: at most `spins` pause instructions, then asleep, until
+ * dpb_clock_now_ns() reaches `deadline_ns` (DPB_SHM_NEVER: no deadline). A target that is reached
+ * wins over poison, poison over the deadline. */
+enum dpb_shm_wake dpb_shm_word_wait(struct dpb_shm_word *word, uint64_t target, unsigned nudges,
+                                    int64_t deadline_ns, int spins);
+
+/* Ranks that meet: the last one to arrive lets all go on, so that each sleeps at most once. */
+struct dpb_shm_barrier {
+    _Alignas(DPB_SHM_LINE) _Atomic uint64_t arrived;
+    struct dpb_shm_word epoch;
+};
+
+/* Arrive at meeting number `meeting` (1, 2, ...); then wait for `epoch` to reach it. */
+void dpb_shm_barrier_arrive(struct dpb_shm_barrier *barrier, uint64_t meeting, int ranks);
+
+#endif

@@ -1,0 +1,129 @@
+#include "ranks.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "dpb_log.h"
+
+#define LOG_BYTES 65536
+
+static int this_rank = -1;
+
+static void keep_log(void *context, enum dpb_log_level level, const char *line)
+{
+    (void)level;
+    char *log = context;
+    size_t length = strlen(log);
+    snprintf(log + length, LOG_BYTES - length, "%s\n", line);
+}
+
+void *ranks_shared(size_t bytes)
+{
+    void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED)
+        abort();
+    return memory;
+}
+
+bool ranks_logged(const struct ranks_self *self, const char *text)
+{
+    if (strstr(self->log, text))
+        return true;
+    fprintf(stderr, "rank %d: \"%s\" is not in its log:\n%s", this_rank, text, self->log);
+    return false;
+}
+
+static char log_text[LOG_BYTES];
+
+void ranks_fail(const char *file, int line, const char *what, int64_t got)
+{
+    fprintf(stderr, "%s:%d: rank %d: failed: %s (got %" PRId64 ")\nits log:\n%s", file, line,
+            this_rank, what, got, log_text);
+    /* Peers must not wait for this rank: it dies, and the parent kills them. */
+    _exit(1);
+}
+
+static void run_rank(const struct ranks_plan *plan, int rank, int fd, ranks_body body,
+                     void *argument)
+{
+    this_rank = rank;
+    alarm(RANKS_WATCHDOG_S);
+    dpb_log_set_sink(keep_log, log_text);
+    struct ranks_self self = {
+            .plan = plan,
+            .options = {.algorithm = (int)plan->algorithm, .link = plan->link},
+            .ops = &dpb_comm_shm_ops,
+            .log = log_text,
+    };
+    self.config = (struct dpb_comm_config){
+            .rank = rank,
+            .size = plan->ranks,
+            .local_rank = rank,
+            .segment_fd = fd,
+            .timeout_ns = plan->timeout_ns ? plan->timeout_ns : (int64_t)60 * 1000000000,
+            .options = &self.options,
+    };
+    if (!plan->no_open)
+        RANK_EQUAL(self.ops->open(&self.config, &self.comm), DPB_OK);
+    body(&self, argument);
+    if (!plan->keep_open && self.comm)
+        self.ops->close(self.comm);
+    /* exit, not _exit: the sanitizers report at exit. */
+    exit(0);
+}
+
+int ranks_run(const struct ranks_plan *plan, ranks_body body, void *argument)
+{
+    int fd;
+    if (dpb_comm_segment_new(plan->ranks, &fd) != DPB_OK)
+        return plan->ranks;
+    fflush(NULL);
+    pid_t pid[DPB_COMM_RANKS_MAX];
+    for (int r = 0; r < plan->ranks; r++) {
+        pid[r] = fork();
+        if (pid[r] == 0)
+            run_rank(plan, r, fd, body, argument);
+        if (pid[r] < 0)
+            abort();
+    }
+    close(fd);
+    int failed = 0;
+    for (int left = plan->ranks; left > 0;) {
+        int status;
+        pid_t ended = waitpid(-1, &status, 0);
+        if (ended < 0 && errno == EINTR)
+            continue;
+        if (ended < 0)
+            abort();
+        for (int r = 0; r < plan->ranks; r++) {
+            if (pid[r] != ended)
+                continue;
+            left--;
+            pid[r] = 0;
+            if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
+                continue;
+            if (WIFSIGNALED(status) && failed == 0)
+                fprintf(stderr, "rank %d was ended by signal %d\n", r, WTERMSIG(status));
+            failed++;
+            for (int other = 0; other < plan->ranks; other++)
+                if (pid[other] > 0)
+                    kill(pid[other], SIGKILL);
+        }
+    }
+    return failed;
+}
+
+dpb_status ranks_collective(struct ranks_self *self, const struct dpb_coll *coll,
+                            struct dpb_coll_times *times)
+{
+    dpb_request *request;
+    DPB_TRY(self->ops->start(self->comm, coll, NULL, &request));
+    return self->ops->wait(self->comm, request, NULL, times);
+}
