@@ -69,21 +69,31 @@ struct dpb_step_times {
 
 typedef struct dpb_step_engine dpb_step_engine;
 
-/* Collective over the comm. Initialises the parameters from the seed. */
+/* Collective over the comm. Initialises the parameters from the seed. Before that the ranks compare
+ * what they are about to do (network, strategy, settings, plan; DPB_ERR_MISMATCH names the ranks
+ * that differ from rank 0), and the comm all-reduces known integers in every place where it will
+ * work (DPB_ERR_CHECK). A failure of this rank alone aborts the comm. */
 dpb_status dpb_step_open(const struct dpb_step_config *config, dpb_step_engine **engine);
+/* Collective, before the comm is closed; not after a failure, when memory in the comm is left to
+ * the comm's close. */
 void dpb_step_close(dpb_step_engine *engine);
 
-/* Record into `recorder` from the next step on; NULL: nothing. Borrowed. */
+/* Record into `recorder` from the next step on; NULL: nothing. Borrowed; its events name operators
+ * by text of this engine: drain it before dpb_step_close(). */
 void dpb_step_set_recorder(dpb_step_engine *engine, dpb_recorder *recorder);
 
-/* Run one training step. A loss that is not finite is not an error here: the caller judges. */
+/* Run one training step. A loss that is not finite is not an error here: the caller judges. After
+ * step 1 a strategy may rebuild its plan; that is not part of the step's times. DPB_END: the source
+ * has no batch; nothing was done. On failure the comm has been aborted and no further step is
+ * possible. Ranks are not aligned before the step: the caller puts a barrier where it wants one. */
 dpb_status dpb_step_run(dpb_step_engine *engine, struct dpb_step_times *times);
 
 /* Number of steps run so far. */
 int64_t dpb_step_count(const dpb_step_engine *engine);
 
 /* The plan in force: {"units": [{"bytes":..., "members": ["fc2.bias", ...]}, ...],
- * "rebuilt": true, "first_bucket_bytes": ...}. Caller owns. */
+ * "rebuilt": true}, and what the strategy adds: ddp its limits, "first_bucket_bytes" and
+ * "bucket_bytes". Caller owns. */
 dpb_json *dpb_step_plan_json(const dpb_step_engine *engine);
 
 /* Bytes this rank holds, alignment included: {"parameters": ..., "gradients": ...,
@@ -97,17 +107,23 @@ uint64_t dpb_step_param_hash(const dpb_step_engine *engine);
  * ranks that differ from rank 0. Collective. */
 dpb_status dpb_step_check_replicas(dpb_step_engine *engine);
 
-/* All parameters in registration order, flat (borrowed), and their number of elements. */
+/* The memory of all parameters in registration order (borrowed), and its number of elements. Each
+ * parameter begins at a multiple of 16 elements; what lies between them is always 0. */
 const float *dpb_step_params(const dpb_step_engine *engine, int64_t *elements);
+/* Parameter `index`: its numel elements (borrowed). */
+const float *dpb_step_param(const dpb_step_engine *engine, int index);
 
 /* Change one bit of one parameter of this rank: a planted divergence for tests of the check. */
 void dpb_step_plant_divergence(dpb_step_engine *engine);
 
-/* Inference over a source until DPB_END; sums over this rank only. `samples` may be 0. */
+/* Inference over a source until DPB_END; sums over this rank only. `samples` may be 0. The source
+ * is asked for batches 1, 2, ...; nothing is recorded. */
 dpb_status dpb_step_evaluate(dpb_step_engine *engine, const struct dpb_batch_source *source,
                              int64_t *correct, int64_t *samples, double *loss_sum);
 
-/* Statistics of the collectives since open: per unit of the current plan, mean times. */
+/* Statistics of the communicator since it was opened. The engine's own collectives outside of steps
+ * are in them: one all-reduce per unit of each plan (the check of the communicator), and one
+ * broadcast when the plan is rebuilt. Of one step: the difference of two calls. */
 void dpb_step_comm_stats(const dpb_step_engine *engine, struct dpb_comm_stats *stats);
 
 #ifdef __cplusplus

@@ -1,0 +1,259 @@
+/* Opening and closing the step engine: memory, views, the first plan, and the checks before the
+ * first step. */
+#include "step_private.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "dpb_log.h"
+
+#define PARAM_ALIGN_BYTES 64
+
+static dpb_status no_memory(const char *what)
+{
+    dpb_error("step engine: out of memory for %s", what);
+    dpb_log_hint("take a smaller model, or fewer ranks on this machine");
+    return DPB_ERR_NO_MEMORY;
+}
+
+/* ---- what is asked for ---- */
+
+static dpb_status check_model(const struct dpb_step_engine *engine)
+{
+    const struct dpb_model *model = engine->model;
+    const char *name = engine->config.workload->name;
+
+    if (!model || model->param_count < 1) {
+        dpb_error("workload \"%s\": the network has no parameters", name);
+        return DPB_ERR_INTERNAL;
+    }
+    for (int p = 0; p < model->param_count; p++) {
+        const struct dpb_param_info *param = &model->params[p];
+
+        if (param->numel < 1 || param->dtype != DPB_F32) {
+            dpb_error("workload \"%s\": parameter \"%s\" has %lld elements of type %s; the step "
+                      "engine trains fp32 parameters with at least one element",
+                      name, param->name, (long long)param->numel, dpb_dtype_text(param->dtype));
+            return DPB_ERR_UNSUPPORTED;
+        }
+    }
+    return DPB_OK;
+}
+
+static dpb_status check_config(const struct dpb_step_engine *engine)
+{
+    const struct dpb_step_config *config = &engine->config;
+
+    if (config->global_batch < 1 || config->batch_max < 0 ||
+        config->batch_max > config->global_batch) {
+        dpb_error("step engine: a global batch of %lld samples, at most %lld of them on one rank",
+                  (long long)config->global_batch, (long long)config->batch_max);
+        return DPB_ERR_USAGE;
+    }
+    DPB_TRY(dpb_strategy_ops_check(config->strategy));
+    DPB_TRY(dpb_workload_ops_check(config->workload));
+    return check_model(engine);
+}
+
+/* ---- memory ---- */
+
+static dpb_status alloc_tables(struct dpb_step_engine *engine)
+{
+    const size_t params = (size_t)engine->model->param_count;
+    size_t name_bytes = 0;
+    char *name;
+
+    for (size_t p = 0; p < params; p++)
+        name_bytes += strlen(engine->model->params[p].name) + sizeof(".sgd");
+    engine->param_offset = calloc(params, sizeof(*engine->param_offset));
+    engine->param = calloc(params, sizeof(*engine->param));
+    engine->grad = calloc(params, sizeof(*engine->grad));
+    engine->ready_order = calloc(params, sizeof(*engine->ready_order));
+    /* A plan has at most one unit per parameter. */
+    engine->unit_ready = calloc(params, sizeof(*engine->unit_ready));
+    engine->in_flight = calloc(params, sizeof(*engine->in_flight));
+    engine->sgd_name = calloc(params, sizeof(*engine->sgd_name));
+    engine->name_text = calloc(1, name_bytes);
+    if (!engine->param_offset || !engine->param || !engine->grad || !engine->ready_order ||
+        !engine->unit_ready || !engine->in_flight || !engine->sgd_name || !engine->name_text)
+        return no_memory("its tables");
+
+    name = engine->name_text;
+    for (size_t p = 0; p < params; p++) {
+        engine->sgd_name[p] = name;
+        name = stpcpy(stpcpy(name, engine->model->params[p].name), ".sgd") + 1;
+    }
+    return ready_set_init(&engine->ready, engine->model);
+}
+
+static dpb_status alloc_arenas(struct dpb_step_engine *engine)
+{
+    const struct dpb_device_ops *device = dpb_device_get_ops(engine->config.device);
+    const struct dpb_model *model = engine->model;
+    int64_t bytes = 0;
+    void *memory;
+
+    for (int p = 0; p < model->param_count; p++) {
+        const int64_t param_bytes = model->params[p].numel * (int64_t)sizeof(float);
+
+        engine->param_offset[p] = bytes / (int64_t)sizeof(float);
+        bytes += (param_bytes + PARAM_ALIGN_BYTES - 1) / PARAM_ALIGN_BYTES * PARAM_ALIGN_BYTES;
+    }
+    engine->param_arena_bytes = (size_t)bytes;
+    DPB_TRY(device->alloc(engine->config.device, engine->param_arena_bytes, &memory));
+    engine->params = memory;
+    DPB_TRY(device->alloc(engine->config.device, engine->param_arena_bytes, &memory));
+    engine->momentum = memory;
+    for (int p = 0; p < model->param_count; p++)
+        engine->param[p] = engine->params + engine->param_offset[p];
+
+    engine->gradient_arena_bytes = dpb_unit_plan_arena_bound(model->params, model->param_count);
+    DPB_TRY(engine->comm_ops->buffer_alloc(engine->config.comm,
+                                           (size_t)engine->gradient_arena_bytes, &memory));
+    engine->gradients = memory;
+    return DPB_OK;
+}
+
+/* ---- the parts ---- */
+
+static dpb_status open_launcher(struct dpb_step_engine *engine)
+{
+    const struct dpb_recorder_config config = {.rank = engine->rank};
+
+    DPB_TRY(dpb_recorder_none_ops.open(&config, &engine->recorder_none));
+    engine->launcher.device = engine->config.device;
+    engine->launcher.recorder = engine->recorder_none;
+    return dpb_device_get_ops(engine->config.device)
+            ->stream_open(engine->config.device, &engine->launcher.stream);
+}
+
+static dpb_status open_strategy(struct dpb_step_engine *engine)
+{
+    const struct dpb_strategy_config config = {
+            .world_size = engine->world_size,
+            .options = engine->config.strategy_options,
+            .bucket_given = engine->config.bucket_given,
+            .services = {.ctx = engine, .launch = engine_launch, .wait = engine_wait},
+    };
+    const struct dpb_strategy_ops *strategy = engine->config.strategy;
+
+    DPB_TRY(strategy->open(&config, &engine->strategy));
+    DPB_TRY(strategy->plan(engine->strategy, engine->model, NULL, &engine->plans[0]));
+    return engine_use_plan(engine);
+}
+
+dpb_status engine_use_plan(struct dpb_step_engine *engine)
+{
+    const struct dpb_unit_plan *plan = engine_plan(engine);
+
+    if (plan->param_count != engine->model->param_count ||
+        plan->unit_count > engine->model->param_count ||
+        plan->arena_bytes > engine->gradient_arena_bytes) {
+        dpb_error("strategy \"%s\": its plan of %d units and %lld bytes is not one for %d "
+                  "parameters in %lld bytes",
+                  engine->config.strategy->name, plan->unit_count, (long long)plan->arena_bytes,
+                  engine->model->param_count, (long long)engine->gradient_arena_bytes);
+        return DPB_ERR_INTERNAL;
+    }
+    DPB_TRY(engine_agree_on_plan(engine, plan));
+    DPB_TRY(engine_check_comm(engine, plan));
+    for (int p = 0; p < plan->param_count; p++)
+        engine->grad[p] = (float *)(void *)(engine->gradients + plan->offset_bytes[p]);
+    engine->config.workload->bind(engine->workload, engine->param, engine->grad);
+    return DPB_OK;
+}
+
+static dpb_status open_workload(struct dpb_step_engine *engine)
+{
+    const struct dpb_workload_config config = {
+            .launcher = &engine->launcher,
+            .batch_max = engine->config.batch_max,
+            .options = engine->config.workload_options,
+    };
+
+    return engine->config.workload->open(&config, &engine->workload);
+}
+
+static dpb_status open_parts(struct dpb_step_engine *engine)
+{
+    DPB_TRY(check_config(engine));
+    DPB_TRY(engine_agree_on_run(engine)); /* before anything whose size depends on it */
+    DPB_TRY(alloc_tables(engine));
+    DPB_TRY(open_launcher(engine));
+    DPB_TRY(alloc_arenas(engine));
+    DPB_TRY(open_workload(engine));
+    DPB_TRY(open_strategy(engine));
+    DPB_TRY(engine->config.workload->init_params(engine->workload, engine->config.seed));
+    return engine_agree_on_params(engine);
+}
+
+dpb_status dpb_step_open(const struct dpb_step_config *config, dpb_step_engine **engine)
+{
+    const struct dpb_comm_base *comm = dpb_comm_get_base(config->comm);
+    struct dpb_step_engine *self = calloc(1, sizeof(*self));
+    dpb_status st;
+
+    if (!self) {
+        comm->ops->abort(config->comm, "the step engine got no memory");
+        return no_memory("itself");
+    }
+    self->config = *config;
+    self->comm_ops = comm->ops;
+    self->rank = comm->rank;
+    self->world_size = comm->size;
+    self->phase = DPB_PHASE_SETUP;
+    self->grad_scale = config->sum_gradients
+                               ? 1.0f
+                               : (float)((double)comm->size / (double)config->global_batch);
+    self->coll_scale = config->sum_gradients ? 1.0f : 1.0f / (float)comm->size;
+    self->model = config->workload->model(config->workload_options);
+    self->hash_state = XXH3_createState();
+    self->hashes = calloc((size_t)comm->size, sizeof(*self->hashes));
+    st = self->hash_state && self->hashes ? open_parts(self) : no_memory("its hashes");
+    if (st < 0) {
+        engine_end(self, st, "setting up");
+        dpb_step_close(self);
+        return st;
+    }
+    *engine = self;
+    return DPB_OK;
+}
+
+void dpb_step_close(dpb_step_engine *engine)
+{
+    const struct dpb_device_ops *device;
+
+    if (!engine)
+        return;
+    device = dpb_device_get_ops(engine->config.device);
+    if (engine->strategy)
+        engine->config.strategy->close(engine->strategy);
+    if (engine->workload)
+        engine->config.workload->close(engine->workload);
+    /* Ranks free shared memory together. After a failure they do not meet again, and collectives
+     * may still be in flight: closing the comm ends both. */
+    if (engine->gradients && (!engine->failed || engine->failed_by_all))
+        engine->comm_ops->buffer_free(engine->config.comm, engine->gradients);
+    if (engine->momentum)
+        device->free(engine->config.device, engine->momentum);
+    if (engine->params)
+        device->free(engine->config.device, engine->params);
+    if (engine->launcher.stream)
+        device->stream_close(engine->launcher.stream);
+    if (engine->recorder_none)
+        dpb_recorder_none_ops.close(engine->recorder_none);
+    for (int i = 0; i < 2; i++)
+        dpb_unit_plan_release(&engine->plans[i]);
+    ready_set_release(&engine->ready);
+    XXH3_freeState(engine->hash_state);
+    free(engine->hashes);
+    free(engine->name_text);
+    free(engine->sgd_name);
+    free(engine->in_flight);
+    free(engine->unit_ready);
+    free(engine->ready_order);
+    free(engine->grad);
+    free(engine->param);
+    free(engine->param_offset);
+    free(engine);
+}

@@ -1,0 +1,98 @@
+/* step_private.h: what the files of the step engine share. */
+#ifndef DPB_STEP_PRIVATE_H
+#define DPB_STEP_PRIVATE_H
+
+#include <xxhash.h>
+
+#include "dpb_step.h"
+#include "strategies/ready_set.h"
+
+/* What is under way on one unit. */
+struct in_flight {
+    dpb_request *request; /* NULL: nothing */
+    enum dpb_coll_kind kind;
+};
+
+struct dpb_step_engine {
+    struct dpb_step_config config;
+    const struct dpb_model *model;
+    const struct dpb_comm_ops *comm_ops;
+    int rank, world_size;
+    struct dpb_launcher launcher;
+    dpb_recorder *recorder_none; /* when nothing is recorded */
+    dpb_workload *workload;
+    dpb_strategy *strategy;
+
+    /* Memory. Parameters and momentum lie in registration order, each at a multiple of 64 bytes. */
+    float *params, *momentum;
+    size_t param_arena_bytes;
+    char *gradients; /* the comm's buffer */
+    int64_t gradient_arena_bytes;
+    int64_t *param_offset; /* in floats */
+    float **param, **grad; /* views, per parameter */
+    char *name_text;
+    const char **sgd_name; /* per parameter: "conv1.weight.sgd" */
+
+    /* The plan in force is plans[current]; the strategy may point to it, so it never moves. */
+    struct dpb_unit_plan plans[2];
+    int current;
+    bool rebuilt;
+
+    /* One step. */
+    struct ready_set ready;
+    int *ready_order;            /* of the step under way, or the last */
+    int *unit_ready;             /* per unit: members whose gradient is complete */
+    struct in_flight *in_flight; /* per unit */
+    float grad_scale, coll_scale;
+    int64_t steps_done;
+    enum dpb_phase phase;
+    int64_t phase_start_ns;
+
+    XXH3_state_t *hash_state;
+    uint64_t *hashes;   /* of every rank, for exchange() */
+    bool failed;        /* no further step; the communicator is unusable */
+    bool failed_by_all; /* every rank found the same failure: nobody needs to be told */
+};
+
+static inline const struct dpb_unit_plan *engine_plan(const struct dpb_step_engine *engine)
+{
+    return &engine->plans[engine->current];
+}
+
+/* Tell where this rank is. */
+static inline void engine_progress(struct dpb_step_engine *engine, int bucket)
+{
+    if (engine->config.progress)
+        engine->config.progress(engine->config.progress_ctx, engine->steps_done + 1, engine->phase,
+                                bucket);
+}
+
+/* Ends an operation of the engine: on failure the other ranks are told, so that nobody waits for
+ * this one, unless they know. Returns `st`. */
+dpb_status engine_end(struct dpb_step_engine *engine, dpb_status st, const char *what);
+
+/* Services for strategies (dpb_sync_services). */
+dpb_status engine_launch(void *ctx, int unit, enum dpb_coll_kind kind);
+dpb_status engine_wait(void *ctx, int unit);
+
+/* The plan in force is new: compare it over the ranks, check the communicator in its places, bind
+ * the workload's gradients to them. Collective. */
+dpb_status engine_use_plan(struct dpb_step_engine *engine);
+
+/* ---- step_agree.c: what ranks compare; each is collective and fails on all ranks or on none ----
+ */
+
+/* Do all ranks train the same network in the same way? DPB_ERR_MISMATCH with the ranks. */
+dpb_status engine_agree_on_run(struct dpb_step_engine *engine);
+/* Do all ranks have this plan? DPB_ERR_MISMATCH with the ranks. */
+dpb_status engine_agree_on_plan(struct dpb_step_engine *engine, const struct dpb_unit_plan *plan);
+/* Do all ranks have the same parameters? DPB_ERR_CHECK with the ranks. */
+dpb_status engine_agree_on_params(struct dpb_step_engine *engine);
+/* Make rank 0's ready order everybody's, as PyTorch's reducer does with rank 0's buckets. Uses the
+ * gradient arena, whose contents are lost. */
+dpb_status engine_adopt_ready_order(struct dpb_step_engine *engine);
+/* All-reduce integers over every unit's place in the arena and compare with the exact sums.
+ * DPB_ERR_CHECK with ranks and values. The arena is zero afterwards. */
+dpb_status engine_check_comm(struct dpb_step_engine *engine, const struct dpb_unit_plan *plan);
+
+#endif

@@ -1,0 +1,86 @@
+/* What the step engine tells about itself. */
+#include "step_private.h"
+
+#include <string.h>
+
+const char *dpb_phase_text(enum dpb_phase phase)
+{
+    static const char *const text_of[] = {
+            [DPB_PHASE_SETUP] = "setup",     [DPB_PHASE_DATA] = "data",
+            [DPB_PHASE_FORWARD] = "forward", [DPB_PHASE_BACKWARD] = "backward",
+            [DPB_PHASE_SYNC] = "sync",       [DPB_PHASE_OPTIMIZER] = "optimizer",
+            [DPB_PHASE_DONE] = "done",
+    };
+
+    _Static_assert(sizeof(text_of) / sizeof(text_of[0]) == DPB_PHASE_COUNT, "one text per phase");
+    return (unsigned)phase < DPB_PHASE_COUNT ? text_of[phase] : "unknown";
+}
+
+int64_t dpb_step_count(const dpb_step_engine *engine)
+{
+    return engine->steps_done;
+}
+
+dpb_json *dpb_step_plan_json(const dpb_step_engine *engine)
+{
+    const struct dpb_unit_plan *plan = engine_plan(engine);
+    dpb_json *json = dpb_json_object();
+    dpb_json *units = dpb_json_array();
+
+    for (int u = 0; u < plan->unit_count; u++) {
+        const struct dpb_unit *unit = &plan->units[u];
+        dpb_json *entry = dpb_json_object();
+        dpb_json *members = dpb_json_array();
+
+        for (int m = 0; m < unit->member_count; m++) {
+            const int p = plan->member[unit->first_member + m];
+
+            dpb_json_append(members, dpb_json_string(engine->model->params[p].name));
+        }
+        dpb_json_set_int(entry, "bytes", unit->bytes);
+        dpb_json_set(entry, "members", members);
+        dpb_json_append(units, entry);
+    }
+    dpb_json_set(json, "units", units);
+    dpb_json_set_bool(json, "rebuilt", engine->rebuilt);
+    if (engine->config.strategy->describe)
+        engine->config.strategy->describe(engine->strategy, json);
+    return json;
+}
+
+dpb_json *dpb_step_memory_json(const dpb_step_engine *engine)
+{
+    dpb_json *json = dpb_json_object();
+
+    dpb_json_set_int(json, "parameters", (int64_t)engine->param_arena_bytes);
+    dpb_json_set_int(json, "gradients", engine->gradient_arena_bytes);
+    dpb_json_set_int(json, "optimizer", (int64_t)engine->param_arena_bytes);
+    dpb_json_set_int(json, "activations",
+                     engine->config.workload->activation_bytes(engine->workload));
+    return json;
+}
+
+const float *dpb_step_params(const dpb_step_engine *engine, int64_t *elements)
+{
+    *elements = (int64_t)(engine->param_arena_bytes / sizeof(float));
+    return engine->params;
+}
+
+const float *dpb_step_param(const dpb_step_engine *engine, int index)
+{
+    return engine->param[index];
+}
+
+void dpb_step_plant_divergence(dpb_step_engine *engine)
+{
+    uint32_t bits;
+
+    memcpy(&bits, engine->params, sizeof(bits));
+    bits ^= 1;
+    memcpy(engine->params, &bits, sizeof(bits));
+}
+
+void dpb_step_comm_stats(const dpb_step_engine *engine, struct dpb_comm_stats *stats)
+{
+    engine->comm_ops->stats(engine->config.comm, stats);
+}
