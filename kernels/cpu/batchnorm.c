@@ -51,8 +51,8 @@ static dnnl_status_t add_channels(dpb_device *device, struct dpb_cpu_kernel *ker
 static dnnl_status_t make_backward(dpb_device *device, struct dpb_cpu_kernel *kernel,
                                    const struct shapes *shapes, float eps)
 {
-    static const int channels[] = {DNNL_ARG_MEAN, DNNL_ARG_VARIANCE, DNNL_ARG_SCALE,
-                                   DNNL_ARG_DIFF_SCALE, DNNL_ARG_DIFF_SHIFT};
+    static const int channels[] = {DNNL_ARG_MEAN,  DNNL_ARG_VARIANCE,   DNNL_ARG_SCALE,
+                                   DNNL_ARG_SHIFT, DNNL_ARG_DIFF_SCALE, DNNL_ARG_DIFF_SHIFT};
     dnnl_batch_normalization_desc_t forward, desc;
     dnnl_primitive_desc_t hint;
     dnnl_status_t status;
@@ -68,7 +68,7 @@ static dnnl_status_t make_backward(dpb_device *device, struct dpb_cpu_kernel *ke
     DNNL_TRY(dpb_cpu_kernel_add(device, kernel, DNNL_ARG_SRC, &shapes->data));
     DNNL_TRY(dpb_cpu_kernel_add(device, kernel, DNNL_ARG_DIFF_DST, &shapes->data));
     DNNL_TRY(dpb_cpu_kernel_add(device, kernel, DNNL_ARG_DIFF_SRC, &shapes->data));
-    return add_channels(device, kernel, shapes, channels, 5);
+    return add_channels(device, kernel, shapes, channels, 6);
 }
 
 static dnnl_status_t make(dpb_device *device, struct dpb_cpu_kernel *kernel, enum dpb_op op,
@@ -122,6 +122,8 @@ dpb_status dpb_cpu_batchnorm(dpb_device *device, enum dpb_op op, const void *arg
         dpb_cpu_kernel_set(kernel, DNNL_ARG_SHIFT, a->beta);
         dpb_cpu_kernel_set(kernel, DNNL_ARG_DST, a->y.data);
     } else {
+        /* oneDNN insists on a shift here, and does not read it. */
+        dpb_cpu_kernel_set(kernel, DNNL_ARG_SHIFT, a->gamma);
         dpb_cpu_kernel_set(kernel, DNNL_ARG_DIFF_DST, a->dy.data);
         dpb_cpu_kernel_set(kernel, DNNL_ARG_DIFF_SRC, a->dx.data);
         dpb_cpu_kernel_set(kernel, DNNL_ARG_DIFF_SCALE, a->dgamma);

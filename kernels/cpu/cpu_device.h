@@ -55,7 +55,9 @@ void dpb_cpu_binding_close(struct dpb_cpu_binding *binding);
             return dnnl_try_st_;                                                                   \
     } while (0)
 
-#define DPB_CPU_SLOTS 8
+#define DPB_CPU_SLOTS 10 /* batchnorm-bwd takes eight and a scratchpad */
+
+#define DPB_CPU_PACKINGS 3
 
 /* What tells two primitives apart. Compared as bytes: zero it before filling. */
 struct dpb_cpu_key {
@@ -65,11 +67,12 @@ struct dpb_cpu_key {
     float number[2]; /* matmul: beta; batchnorm: eps */
 };
 
-/* A plain weight tensor of ours and the layout a primitive wants it in. */
+/* A plain tensor of ours and the layout a primitive wants it in. */
 struct dpb_cpu_packing {
-    dnnl_primitive_t reorder; /* NULL: the primitive takes the plain one */
-    dnnl_memory_t plain, packed;
-    bool is_output; /* plain is made from packed, after the primitive */
+    dnnl_primitive_t reorder;
+    dnnl_memory_t plain, packed; /* packed is borrowed from the kernel's args */
+    size_t offset;               /* of packed, in the device's buffer */
+    bool is_output;              /* plain is made from packed, after the primitive */
 };
 
 struct dpb_cpu_kernel {
@@ -78,7 +81,9 @@ struct dpb_cpu_kernel {
     dnnl_exec_arg_t args[DPB_CPU_SLOTS]; /* own their memory objects, without data */
     int arg_count;
     dnnl_memory_t scratchpad; /* one of args; NULL when none is needed */
-    struct dpb_cpu_packing packing;
+    struct dpb_cpu_packing packing[DPB_CPU_PACKINGS];
+    int packing_count;
+    size_t packed_bytes;
     struct dpb_cpu_kernel *next; /* in its bucket */
 };
 
@@ -117,10 +122,12 @@ const dnnl_memory_desc_t *dpb_cpu_kernel_query(const struct dpb_cpu_kernel *kern
 /* Add an argument; its data comes with dpb_cpu_kernel_set() before each run. */
 dnnl_status_t dpb_cpu_kernel_add(dpb_device *device, struct dpb_cpu_kernel *kernel, int dnnl_arg,
                                  const dnnl_memory_desc_t *desc);
-/* Add weights that we keep as `plain`; packed and unpacked when the primitive prefers so. */
+/* The same for a tensor that we keep as `plain`: it is packed before the primitive, or unpacked
+ * after it, when the primitive prefers another layout. */
 dnnl_status_t dpb_cpu_kernel_add_packed(dpb_device *device, struct dpb_cpu_kernel *kernel,
                                         int dnnl_arg, const dnnl_memory_desc_t *plain,
                                         bool is_output);
+/* No effect when the kernel has no such argument. */
 void dpb_cpu_kernel_set(struct dpb_cpu_kernel *kernel, int dnnl_arg, const void *data);
 /* Run and wait. */
 dnnl_status_t dpb_cpu_kernel_run(dpb_device *device, struct dpb_cpu_kernel *kernel);

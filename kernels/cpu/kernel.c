@@ -101,19 +101,22 @@ dnnl_status_t dpb_cpu_kernel_add_packed(dpb_device *device, struct dpb_cpu_kerne
                                         bool is_output)
 {
     const dnnl_memory_desc_t *wanted = dpb_cpu_kernel_query(kernel, dnnl_arg);
-    struct dpb_cpu_packing *packing = &kernel->packing;
+    struct dpb_cpu_packing *packing = &kernel->packing[kernel->packing_count];
     dnnl_primitive_desc_t desc;
     dnnl_status_t status;
 
-    if (!wanted)
+    if (!wanted || kernel->packing_count == DPB_CPU_PACKINGS)
         return dnnl_invalid_arguments;
     DNNL_TRY(dpb_cpu_kernel_add(device, kernel, dnnl_arg, wanted));
     if (dnnl_memory_desc_equal(plain, wanted))
         return dnnl_success;
 
+    kernel->packing_count++;
     packing->packed = kernel->args[kernel->arg_count - 1].memory;
     packing->is_output = is_output;
-    DNNL_TRY(reserve(&device->packed, dnnl_memory_desc_get_size(wanted)));
+    packing->offset = kernel->packed_bytes;
+    kernel->packed_bytes += (dnnl_memory_desc_get_size(wanted) + 4095) & ~(size_t)4095;
+    DNNL_TRY(reserve(&device->packed, kernel->packed_bytes));
     DNNL_TRY(dnnl_memory_create(&packing->plain, plain, device->engine, DNNL_MEMORY_NONE));
     DNNL_TRY(dnnl_reorder_primitive_desc_create(&desc, is_output ? wanted : plain, device->engine,
                                                 is_output ? plain : wanted, device->engine, NULL));
@@ -129,38 +132,45 @@ void dpb_cpu_kernel_set(struct dpb_cpu_kernel *kernel, int dnnl_arg, const void 
 
         if (kernel->args[i].arg != dnnl_arg)
             continue;
-        if (kernel->packing.reorder && memory == kernel->packing.packed)
-            memory = kernel->packing.plain;
+        for (int j = 0; j < kernel->packing_count; j++)
+            if (memory == kernel->packing[j].packed)
+                memory = kernel->packing[j].plain;
         /* oneDNN has one type for inputs and outputs. It only fails for runtime shapes. */
         dnnl_memory_set_data_handle(memory, (void *)(uintptr_t)data);
         return;
     }
 }
 
-static dnnl_status_t run_reorder(dpb_device *device, const struct dpb_cpu_packing *packing)
+/* The reorders before the primitive (inputs), or after it (outputs). */
+static dnnl_status_t run_reorders(dpb_device *device, const struct dpb_cpu_kernel *kernel,
+                                  bool outputs)
 {
-    const dnnl_exec_arg_t args[] = {
-            {DNNL_ARG_FROM, packing->is_output ? packing->packed : packing->plain},
-            {DNNL_ARG_TO, packing->is_output ? packing->plain : packing->packed},
-    };
+    for (int i = 0; i < kernel->packing_count; i++) {
+        const struct dpb_cpu_packing *packing = &kernel->packing[i];
+        const dnnl_exec_arg_t args[] = {
+                {DNNL_ARG_FROM, outputs ? packing->packed : packing->plain},
+                {DNNL_ARG_TO, outputs ? packing->plain : packing->packed},
+        };
 
-    return dnnl_primitive_execute(packing->reorder, device->stream, 2, args);
+        if (packing->is_output == outputs)
+            DNNL_TRY(dnnl_primitive_execute(packing->reorder, device->stream, 2, args));
+    }
+    return dnnl_success;
 }
 
 dnnl_status_t dpb_cpu_kernel_run(dpb_device *device, struct dpb_cpu_kernel *kernel)
 {
-    const struct dpb_cpu_packing *packing = &kernel->packing;
-
+    /* The buffers may have moved since the last run: another kernel has grown them. */
     if (kernel->scratchpad)
         DNNL_TRY(dnnl_memory_set_data_handle(kernel->scratchpad, device->scratch.memory));
-    if (packing->reorder)
-        DNNL_TRY(dnnl_memory_set_data_handle(packing->packed, device->packed.memory));
-    if (packing->reorder && !packing->is_output)
-        DNNL_TRY(run_reorder(device, packing));
+    for (int i = 0; i < kernel->packing_count; i++)
+        DNNL_TRY(dnnl_memory_set_data_handle(kernel->packing[i].packed,
+                                             (char *)device->packed.memory +
+                                                     kernel->packing[i].offset));
+    DNNL_TRY(run_reorders(device, kernel, false));
     DNNL_TRY(dnnl_primitive_execute(kernel->primitive, device->stream, kernel->arg_count,
                                     kernel->args));
-    if (packing->reorder && packing->is_output)
-        DNNL_TRY(run_reorder(device, packing));
+    DNNL_TRY(run_reorders(device, kernel, true));
     return dnnl_stream_wait(device->stream);
 }
 
@@ -170,10 +180,12 @@ void dpb_cpu_kernel_free(struct dpb_cpu_kernel *kernel)
         return;
     for (int i = 0; i < kernel->arg_count; i++)
         dnnl_memory_destroy(kernel->args[i].memory);
-    if (kernel->packing.plain)
-        dnnl_memory_destroy(kernel->packing.plain);
-    if (kernel->packing.reorder)
-        dnnl_primitive_destroy(kernel->packing.reorder);
+    for (int i = 0; i < kernel->packing_count; i++) {
+        if (kernel->packing[i].plain)
+            dnnl_memory_destroy(kernel->packing[i].plain);
+        if (kernel->packing[i].reorder)
+            dnnl_primitive_destroy(kernel->packing[i].reorder);
+    }
     if (kernel->primitive)
         dnnl_primitive_destroy(kernel->primitive);
     free(kernel);

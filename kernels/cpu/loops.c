@@ -4,6 +4,7 @@
 #include "cpu_device.h"
 
 #include <math.h>
+#include <string.h>
 
 #include "dpb_log.h"
 
@@ -57,20 +58,35 @@ DPB_CPU_CLONES static void bias_fwd(void *ctx, int64_t begin, int64_t end)
     }
 }
 
-/* Columns of y. */
+#define COLUMNS 64
+#define ROWS    256
+
+/* Columns of y. Sums of ROWS rows each, then their sum: the rounding error of a long column grows
+ * with the root of the rows' number only. */
 DPB_CPU_CLONES static void bias_bwd(void *ctx, int64_t begin, int64_t end)
 {
     const struct dpb_bias_args *a = ctx;
     int64_t m = a->y.dim[0], n = a->y.dim[1];
-    float *bias = a->bias;
+    float total[COLUMNS], part[COLUMNS];
 
-    for (int64_t j = begin; j < end; j++)
-        bias[j] = 0.0f;
-    for (int64_t i = 0; i < m; i++) {
-        const float *y = (const float *)a->y.data + i * n;
+    for (int64_t j0 = begin; j0 < end; j0 += COLUMNS) {
+        int count = end - j0 < COLUMNS ? (int)(end - j0) : COLUMNS;
 
-        for (int64_t j = begin; j < end; j++)
-            bias[j] += y[j];
+        memset(total, 0, sizeof(total));
+        for (int64_t i0 = 0; i0 < m; i0 += ROWS) {
+            int64_t i_end = i0 + ROWS < m ? i0 + ROWS : m;
+
+            memset(part, 0, sizeof(part));
+            for (int64_t i = i0; i < i_end; i++) {
+                const float *y = (const float *)a->y.data + i * n + j0;
+
+                for (int j = 0; j < count; j++)
+                    part[j] += y[j];
+            }
+            for (int j = 0; j < count; j++)
+                total[j] += part[j];
+        }
+        memcpy(a->bias + j0, total, (size_t)count * sizeof(total[0]));
     }
 }
 

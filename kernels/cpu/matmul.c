@@ -54,6 +54,23 @@ static dnnl_status_t make(dpb_device *device, struct dpb_cpu_kernel *kernel, enu
     return dpb_cpu_kernel_add(device, kernel, DNNL_ARG_DST, &dst);
 }
 
+/* A weight gradient over many rows: dnnl_sgemm splits the long sum better than the primitive
+ * (190-241 against 132-187 GFLOP/s for K from 12,544, Zen 5). Elsewhere the primitive is as fast or
+ * faster, and it has the bias and ReLU. */
+static bool prefers_sgemm(const struct dpb_matmul_args *args)
+{
+    return args->trans_a && !args->trans_b && !args->bias && !args->relu &&
+           args->a.dim[0] >= 8192 && args->a.dim[0] >= 8 * args->c.dim[0];
+}
+
+static dnnl_status_t run_sgemm(const struct dpb_matmul_args *args)
+{
+    int64_t m = args->c.dim[0], n = args->c.dim[1], k = args->a.dim[0];
+
+    return dnnl_sgemm('T', 'N', m, n, k, 1.0f, args->a.data, m, args->b.data, n, args->beta,
+                      args->c.data, n);
+}
+
 dpb_status dpb_cpu_matmul(dpb_device *device, enum dpb_op op, const void *args)
 {
     const struct dpb_matmul_args *a = args;
@@ -61,6 +78,10 @@ dpb_status dpb_cpu_matmul(dpb_device *device, enum dpb_op op, const void *args)
     struct dpb_cpu_kernel *kernel;
     dnnl_status_t status;
 
+    if (prefers_sgemm(a)) {
+        status = run_sgemm(a);
+        return status == dnnl_success ? DPB_OK : dpb_cpu_vendor_error(status, "run", op, args);
+    }
     key.flags = (a->trans_a ? TRANS_A : 0u) | (a->trans_b ? TRANS_B : 0u) |
                 (a->bias ? WITH_BIAS : 0u) | (a->relu ? WITH_RELU : 0u);
     key.dim[0] = a->c.dim[0];
