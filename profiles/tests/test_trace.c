@@ -120,8 +120,7 @@ static void test_names_survive(void **state)
 {
     static const char *const names[] = {
             "quote \" backslash \\ slash /",
-            "tab\tnewline\nreturn\rbell\abackspace\bdelete\x7f"
-            "escape\x1b",
+            "tab\tnewline\nreturn\rbell\abackspace\bdelete\177escape\033",
             "\x01\x02\x1f",
             "Größe, 大きさ, 🚀 and \xe2\x80\xa8",
             "\\u0041 \\n are no escapes here",
