@@ -1,8 +1,8 @@
 /* dpb_record.h: the record of one cell and repeat, "dpb.record/1", and the files that hold records.
  *
  * JSON Lines is the truth: runs/<id>/records.jsonl, one object per line, appended by one process
- * with one write each, so that a file cut at any byte loses at most its last line. Absent values are
- * null with "<key>_reason". Keys (required ones marked *):
+ * with one write each, so that a file cut at any byte loses at most its last line. Absent values
+ * are null with "<key>_reason". Keys (required ones marked *):
  *
  *   schema*, run_id*, cell* (number in the plan), repeat*, order (position in which it ran),
  *   status* ok|skipped|failed|timeout|invalid|interrupted, reason (null when ok),
@@ -19,8 +19,8 @@
  *   rank_median_step_ns[]        per rank
  *   phases{data_ns, forward_ns, backward_ns, sync_ns, optimizer_ns}   medians over timed steps of
  *                                the mean over ranks
- *   overlap{rank_steps, span_ns, compute_ns, comm_ns, overlap_ns, exposed_ns, comm_wait_ns, idle_ns,
- *           data_ns}             sums over the traced steps of all ranks (integers, exact identity)
+ *   overlap{rank_steps, span_ns, compute_ns, comm_ns, overlap_ns, exposed_ns, comm_wait_ns,
+ * idle_ns, data_ns}             sums over the traced steps of all ranks (integers, exact identity)
  *   communication{collectives_per_step, payload_bytes_per_step, wire_bytes_per_step,
  *                 busbw_bytes_per_s, wire_ns_per_step}
  *   memory{predicted_bytes, measured_bytes}, throughput{samples_per_s_total,

@@ -37,8 +37,8 @@ struct dpb_interval95 dpb_stats_mean_ci95(const double *values, size_t count);
  * positive. */
 struct dpb_interval95 dpb_stats_ratio_ci95(const double *numerators, size_t numerator_count,
                                            const double *denominators, size_t denominator_count);
-/* Distribution-free interval of the median by order statistics (binomial), at least 95 %; NaN when n
- * is below 6. */
+/* Distribution-free interval of the median by order statistics (binomial), at least 95 %; NaN when
+ * n is below 6. */
 struct dpb_interval95 dpb_stats_median_ci95(const double *values, size_t count);
 
 #ifdef __cplusplus

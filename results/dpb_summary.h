@@ -1,4 +1,5 @@
-/* dpb_summary.h: records -> one summary per cell, with scaling efficiency. Pure functions of records.
+/* dpb_summary.h: records -> one summary per cell, with scaling efficiency. Pure functions of
+ * records.
  *
  * A run (one record) is the unit of repetition: intervals come from repeats, not from steps. */
 #ifndef DPB_SUMMARY_H
@@ -12,14 +13,16 @@
 #include "dpb_record.h"
 #include "dpb_stats.h"
 #include "dpb_status.h"
+#include "dpb_str.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
 struct dpb_cell_summary {
-    const dpb_json *first; /* a record of the cell, for its config, axes, repro; borrowed */
-    const char *series, *compute_series; /* borrowed */
+    const dpb_json
+            *first; /* its first ok record, or its first, for config, axes, repro; borrowed */
+    const char *run_id, *series, *compute_series; /* borrowed */
     int64_t cell;
     int ranks;
     bool weak; /* scaling: weak or strong */
@@ -29,21 +32,29 @@ struct dpb_cell_summary {
 
     size_t repeats_ok, repeats_not_ok;
     const char *not_ok_status, *not_ok_reason; /* of the first repeat that is not ok, or NULL */
+    double *repeat_median_ns; /* per ok repeat, owned by the summary: for intervals of ratios */
+    double *repeat_samples_per_s;
 
-    /* step time, nanoseconds; NaN without an ok repeat. Percentiles over the steps of all repeats. */
+    /* step time, nanoseconds; NaN without an ok repeat. Percentiles over the steps of all repeats.
+     */
     double step_median_ns; /* median over repeats of the repeats' medians */
     double step_mean_ns, step_mad_ns, step_p5_ns, step_p50_ns, step_p95_ns, step_p99_ns;
     struct dpb_interval95 step_ci95_ns; /* of the mean of the repeats' medians */
 
+    /* all samples over all time, so that stalls count; never a mean of rates */
     double samples_per_s_total, samples_per_s_per_rank;
     struct dpb_interval95 samples_per_s_ci95;
 
-    /* against the baseline cell: fewest ranks of the same series, or the one-rank cell of the same
-     * compute_series; NaN without one */
-    int baseline_ranks; /* 0 without one */
-    double speedup;     /* X(n) / X(n0) * n0, so that the baseline has n0 */
-    double efficiency;  /* X(n) n0 / (X(n0) n) */
-    struct dpb_interval95 efficiency_ci95; /* of the ratio, from repeats on both sides */
+    /* against the baseline cell: the one-rank cell of the same series or else of the same
+     * compute_series, or else the cell with the fewest ranks of the same series. It has the same
+     * fingerprint, scaling and batch, and is ok; the cell's own run goes before others. A cell of
+     * several ranks with nothing to compare it with has none: NaN. */
+    const struct dpb_cell_summary *baseline; /* in this summary; the cell itself when it is one */
+    int baseline_ranks;                      /* 0 without one */
+    double speedup;                          /* X(n) / X(n0) * n0, so that the baseline has n0 */
+    double efficiency;                       /* X(n) n0 / (X(n0) n) */
+    struct dpb_interval95 efficiency_ci95; /* of the ratio, from repeats on both sides; NaN for the
+                                              baseline, which is 1 by definition */
 
     /* per step and rank, mean over traced steps; NaN when nothing was traced */
     double span_ns, compute_ns, comm_ns, overlap_ns, exposed_ns, comm_wait_ns, idle_ns, data_ns;
@@ -62,19 +73,41 @@ struct dpb_summary {
     struct dpb_cell_summary *cells; /* ordered by series, then ranks, then cell */
     size_t cell_count;
     const struct dpb_records *records; /* borrowed */
+    size_t superseded; /* records left out because a later one has the same run, cell and repeat */
 };
 
-/* Group records by (run_id, cell) and compute everything. DPB_ERR_NO_DATA when no record is ok
- * (the summary is still filled, so that failures can be reported). */
+/* Group records by (run_id, cell) and compute everything; `summary` is overwritten.
+ * DPB_ERR_NO_DATA, logged, when no record is ok (the summary is still filled, so that failures can
+ * be reported). */
 dpb_status dpb_summary_compute(const struct dpb_records *records, struct dpb_summary *summary);
 void dpb_summary_release(struct dpb_summary *summary);
+
+/* "ranks 4, bucket 1MiB, overlap on": what tells the cell from the others of its run, with the run
+ * in front when the records come from several. Appended to `label`. */
+void dpb_cell_label(const struct dpb_summary *summary, const struct dpb_cell_summary *cell,
+                    struct dpb_str *label);
+
+/* The value of an axis of the cell ("bucket" -> "1MiB"), or NULL when the option does not vary. */
+const char *dpb_cell_axis(const struct dpb_cell_summary *cell, const char *axis);
+
+/* The cell of the same run that differs in this axis only, where it has `value`; NULL: none. On and
+ * off may be written in any way that dpb_parse_bool() takes. */
+const struct dpb_cell_summary *dpb_summary_twin(const struct dpb_summary *summary,
+                                                const struct dpb_cell_summary *cell,
+                                                const char *axis, const char *value);
+
+/* T_off / T_on of two cells' median step times with its interval (NaN below two repeats on a side):
+ * above 1, `on` is faster. */
+double dpb_cell_speedup(const struct dpb_cell_summary *on, const struct dpb_cell_summary *off,
+                        struct dpb_interval95 *ci95);
 
 /* {"schema": "dpb.summary/1", "cells": [...]}; NaN becomes null with a reason. Caller owns. */
 dpb_json *dpb_summary_json(const struct dpb_summary *summary);
 
 /* Notes a reader should see: efficiency above 1.05 (baseline cold or other batch?), bus bandwidth
  * above the emulated link's rate, flagged cells, overlap slower than none, unequal fingerprints in
- * one report, few repeats. Array of strings; caller owns. */
+ * one report, few repeats, traces that lost events or slowed steps down, torn or superseded
+ * records. Array of strings; caller owns. */
 dpb_json *dpb_summary_notes(const struct dpb_summary *summary);
 
 #ifdef __cplusplus
