@@ -27,9 +27,9 @@ struct dpb_sweep_target {
 };
 
 struct dpb_sweep_file {
-    char *name;
-    struct dpb_settings base;      /* one value each */
-    struct dpb_settings axes;      /* one or more values each, file order */
+    char *name;               /* of the file when it gives none; letters, digits, '.', '_', '-' */
+    struct dpb_settings base; /* one value each */
+    struct dpb_settings axes; /* one or more values each, file order */
     struct dpb_settings *excludes; /* a cell that matches all settings of one entry is left out;
                                       a setting matches when the cell has one of its values */
     size_t exclude_count;

@@ -91,7 +91,7 @@ static void append_valid_utf8(struct dpb_str *out, const char *text)
     const char *p = text;
 
     while (*p) {
-        size_t length = dpb_utf8_length(p);
+        size_t length = dpb_utf8_length(p, SIZE_MAX);
 
         if (length == 0) {
             dpb_str_append(out, "\xef\xbf\xbd");

@@ -62,6 +62,11 @@ const struct dpb_option *dpb_option_next(const struct dpb_option_set *set, const
                                          struct dpb_option_walk *walk,
                                          const struct dpb_option_table **table);
 
+/* dpb_settings_add_list() with a place for each value; `origins` may be NULL. */
+dpb_status dpb_settings_add_values(struct dpb_settings *settings, const struct dpb_option_set *set,
+                                   const char *name, const char *const *values,
+                                   const char *const *origins, size_t count, const char *origin);
+
 /* Who is to blame, for the start of a message: "--bucket" or "quick.yaml:5:20: bucket". */
 void dpb_option_subject(const char *name, const char *origin, struct dpb_str *out);
 /* error: <subject>: <reason>, then the hint. */

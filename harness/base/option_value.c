@@ -256,7 +256,7 @@ static dpb_status check_text(const char *text, struct dpb_option_value *value,
     if (strlen(text) >= sizeof(value->text))
         return complain(complaint, text, "is longer than %zu bytes", sizeof(value->text) - 1);
     while (*p) {
-        size_t length = dpb_utf8_length(p);
+        size_t length = dpb_utf8_length(p, SIZE_MAX);
 
         if (length == 0)
             return complain(complaint, text, "is not valid UTF-8");

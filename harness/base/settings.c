@@ -152,14 +152,15 @@ __attribute__((format(printf, 4, 5))) static dpb_status refuse(const struct dpb_
 }
 
 static dpb_status check_values(const struct dpb_option *row, const struct dpb_option_set *set,
-                               const char *const *values, size_t count, const char *origin,
-                               char **canonical_values)
+                               const char *const *values, const char *const *origins, size_t count,
+                               const char *list_origin, char **canonical_values)
 {
     struct dpb_option_complaint complaint;
     dpb_status result = DPB_OK;
     size_t i, j;
 
     for (i = 0; i < count; i++) {
+        const char *origin = origins ? origins[i] : list_origin;
         dpb_status st;
 
         if (!values[i][0])
@@ -181,9 +182,9 @@ static dpb_status check_values(const struct dpb_option *row, const struct dpb_op
     return result;
 }
 
-dpb_status dpb_settings_add_list(struct dpb_settings *settings, const struct dpb_option_set *set,
-                                 const char *name, const char *const *values, size_t count,
-                                 const char *origin)
+dpb_status dpb_settings_add_values(struct dpb_settings *settings, const struct dpb_option_set *set,
+                                   const char *name, const char *const *values,
+                                   const char *const *origins, size_t count, const char *origin)
 {
     const struct dpb_option *row = dpb_option_find(set, name, NULL);
     const struct dpb_setting *present = find(settings, name);
@@ -213,7 +214,7 @@ dpb_status dpb_settings_add_list(struct dpb_settings *settings, const struct dpb
     canonical_values = calloc(count, sizeof(*canonical_values));
     if (!canonical_values)
         return dpb_option_log_no_memory();
-    st = check_values(row, set, values, count, origin, canonical_values);
+    st = check_values(row, set, values, origins, count, origin, canonical_values);
     if (st == DPB_OK)
         st = setting_init(&setting, name, origin, canonical_values, count);
     if (st == DPB_OK)
@@ -222,6 +223,13 @@ dpb_status dpb_settings_add_list(struct dpb_settings *settings, const struct dpb
         free(canonical_values[i]);
     free(canonical_values);
     return st;
+}
+
+dpb_status dpb_settings_add_list(struct dpb_settings *settings, const struct dpb_option_set *set,
+                                 const char *name, const char *const *values, size_t count,
+                                 const char *origin)
+{
+    return dpb_settings_add_values(settings, set, name, values, NULL, count, origin);
 }
 
 /* Cut `text` (changed) at its commas into `values`, which has room for them all. A link takes two

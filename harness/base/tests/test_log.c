@@ -1,0 +1,177 @@
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <unistd.h>
+
+#include "dpb_test.h"
+#include "log_capture.h"
+
+static int setup(void **state)
+{
+    (void)state;
+    capture_start();
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    dpb_log_set_level(DPB_LOG_INFO);
+    dpb_log_set_prefix(NULL);
+    capture_stop();
+    return 0;
+}
+
+static void test_words(void **state)
+{
+    (void)state;
+    dpb_error("cannot open \"%s\"", "x");
+    dpb_log_hint("create it");
+    dpb_warn("slow");
+    dpb_info("hello");
+    dpb_debug("not shown");
+    assert_string_equal(captured.text, "dpbench: error: cannot open \"x\"\n"
+                                       "dpbench: hint: create it\n"
+                                       "dpbench: warning: slow\n"
+                                       "dpbench: hello\n");
+}
+
+static void test_level_hides_the_hint_too(void **state)
+{
+    (void)state;
+    dpb_log_set_level(DPB_LOG_ERROR);
+    dpb_warn("a");
+    dpb_log_hint("b");
+    assert_string_equal(captured.text, "");
+    dpb_error("c");
+    dpb_log_hint("d");
+    assert_string_equal(captured.text, "dpbench: error: c\ndpbench: hint: d\n");
+    capture_start();
+    dpb_log_set_level(DPB_LOG_DEBUG);
+    dpb_debug("e");
+    assert_string_equal(captured.text, "dpbench: debug: e\n");
+}
+
+static void test_prefix(void **state)
+{
+    (void)state;
+    dpb_log_set_prefix("rank 1");
+    dpb_error("x");
+    dpb_log_set_prefix("0123456789012345678901234567890123456789");
+    dpb_info("y");
+    dpb_log_set_prefix(NULL);
+    dpb_info("z");
+    assert_string_equal(captured.text, "dpbench: rank 1: error: x\n"
+                                       "dpbench: 0123456789012345678901234567890: y\n"
+                                       "dpbench: z\n");
+}
+
+static void test_control_characters(void **state)
+{
+    (void)state;
+    dpb_info("a\nb\x1b[31m\x7f é");
+    assert_string_equal(captured.text, "dpbench: a\\x0ab\\x1b[31m\\x7f é\n");
+}
+
+static void test_long_lines_are_cut(void **state)
+{
+    static char text[9000];
+    size_t i;
+
+    (void)state;
+    memset(text, 'x', sizeof(text) - 1);
+    dpb_info("%s", text);
+    assert_int_equal(captured.length, 4096);
+    assert_string_equal(captured.text + 4096 - 5, "x...\n");
+
+    /* never inside a character: é is two bytes, so the cut falls between them for one of two */
+    for (i = 0; i < 2; i++) {
+        size_t j, end;
+
+        text[0] = 'x';
+        for (j = i; j + 1 < sizeof(text) - 1; j += 2)
+            memcpy(text + j, "é", 2);
+        capture_start();
+        dpb_info("%s", text);
+        assert_true(captured.length <= 4096);
+        end = captured.length - strlen("...\n");
+        assert_string_equal(captured.text + end, "...\n");
+        assert_memory_equal(captured.text + end - 2, "é", 2);
+    }
+
+    /* nothing but stray continuation bytes, which is no text at all */
+    memset(text, 0x80, sizeof(text) - 1);
+    capture_start();
+    dpb_info("%s", text);
+    assert_true(captured.length <= 4096);
+}
+
+static void test_errno_stays(void **state)
+{
+    (void)state;
+    errno = ENOSPC;
+    dpb_error("x");
+    assert_int_equal(errno, ENOSPC);
+}
+
+/* What goes to stderr: one line each, whole, from several threads. */
+static void *shout(void *text)
+{
+    int i;
+
+    for (i = 0; i < 200; i++)
+        dpb_info("%s", (const char *)text);
+    return NULL;
+}
+
+static void test_stderr_lines_are_whole(void **state)
+{
+    static const char *const texts[] = {"aaaaaaaaaaaaaaaaaaaaaaaa", "bbbbbbbbbbbbbbbbbbbbbbbb"};
+    char path[] = "/tmp/dpb_test_log_XXXXXX";
+    struct dpb_str content = {0};
+    pthread_t threads[2];
+    int fd = mkstemp(path), saved = dup(STDERR_FILENO), lines = 0;
+    const char *line;
+    size_t i;
+
+    (void)state;
+    assert_true(fd >= 0 && saved >= 0);
+    dpb_log_set_sink(NULL, NULL);
+    assert_true(dup2(fd, STDERR_FILENO) >= 0);
+    assert_int_equal(fcntl(STDERR_FILENO, F_SETFL, O_APPEND), 0);
+    for (i = 0; i < 2; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, shout, (void *)(uintptr_t)texts[i]), 0);
+    for (i = 0; i < 2; i++)
+        assert_int_equal(pthread_join(threads[i], NULL), 0);
+    assert_true(dup2(saved, STDERR_FILENO) >= 0);
+    close(saved);
+    close(fd);
+    assert_int_equal(dpb_file_read(path, &content), DPB_OK);
+    unlink(path);
+    for (line = content.text; *line; line = strchr(line, '\n') + 1, lines++) {
+        size_t length = strcspn(line, "\n");
+        char whole[2][64];
+
+        for (i = 0; i < 2; i++)
+            snprintf(whole[i], sizeof(whole[i]), "dpbench: %s", texts[i]);
+        assert_true((length == strlen(whole[0]) && strncmp(line, whole[0], length) == 0) ||
+                    (length == strlen(whole[1]) && strncmp(line, whole[1], length) == 0));
+    }
+    assert_int_equal(lines, 400);
+    dpb_str_release(&content);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+            cmocka_unit_test_setup_teardown(test_words, setup, teardown),
+            cmocka_unit_test_setup_teardown(test_level_hides_the_hint_too, setup, teardown),
+            cmocka_unit_test_setup_teardown(test_prefix, setup, teardown),
+            cmocka_unit_test_setup_teardown(test_control_characters, setup, teardown),
+            cmocka_unit_test_setup_teardown(test_long_lines_are_cut, setup, teardown),
+            cmocka_unit_test_setup_teardown(test_errno_stays, setup, teardown),
+            cmocka_unit_test_setup_teardown(test_stderr_lines_are_whole, setup, teardown),
+    };
+
+    return DPB_RUN_TESTS(tests);
+}
