@@ -56,9 +56,9 @@ static dpb_status read_some(struct reader *reader, uint8_t *to, int64_t count, i
         have += bytes;
         reader->offset += bytes;
         if (bytes == 0) {
-            /* A compressed file that ends early is reported here only. */
+            /* The end, or a compressed file that was cut: gzread() says neither as a failure. */
             gzerror(reader->file, &error);
-            if (error != Z_OK && error != Z_BUF_ERROR)
+            if (error != Z_OK)
                 return read_failed(reader);
             break;
         }

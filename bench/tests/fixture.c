@@ -1,0 +1,157 @@
+#include "fixture.h"
+
+#include "dpb_log.h"
+#include "dpb_test.h"
+
+#define LOG_BYTES 65536
+
+static char log_text[LOG_BYTES];
+static size_t log_used;
+
+static void keep_line(void *ctx, enum dpb_log_level level, const char *line)
+{
+    size_t length = strlen(line);
+
+    (void)ctx;
+    (void)level;
+    if (log_used + length + 2 > LOG_BYTES)
+        return;
+    memcpy(log_text + log_used, line, length);
+    log_used += length;
+    log_text[log_used++] = '\n';
+    log_text[log_used] = '\0';
+}
+
+void log_collect(void)
+{
+    log_used = 0;
+    log_text[0] = '\0';
+    dpb_log_set_sink(keep_line, NULL);
+}
+
+int log_has(const char *text)
+{
+    if (strstr(log_text, text))
+        return 1;
+    print_error("not in the log: %s\nthe log is:\n%s\n", text, log_text);
+    return 0;
+}
+
+void log_stop(void)
+{
+    dpb_log_set_sink(NULL, NULL);
+}
+
+static dpb_status note_ready(void *ctx, int param)
+{
+    struct fixture *fixture = ctx;
+
+    assert_true(fixture->ready_count < 2 * DPB_LAYER_PARAMS_MAX);
+    fixture->ready[fixture->ready_count++] = param;
+    return DPB_OK;
+}
+
+static void *must_alloc(size_t bytes)
+{
+    void *memory = calloc(1, bytes);
+
+    assert_non_null(memory);
+    return memory;
+}
+
+static void open_memory(struct fixture *fixture)
+{
+    const struct dpb_model *model = fixture->model;
+    int64_t at = 0;
+
+    fixture->elements = dpb_model_param_elements(model);
+    fixture->params = must_alloc((size_t)fixture->elements * sizeof(float));
+    fixture->grads = must_alloc((size_t)fixture->elements * sizeof(float));
+    for (int p = 0; p < model->param_count; p++) {
+        fixture->param[p] = fixture->params + at;
+        fixture->grad[p] = fixture->grads + at;
+        at += model->params[p].numel;
+    }
+    for (int64_t i = 0; i < fixture->elements; i++)
+        fixture->grads[i] = 77.0f;
+}
+
+static void open_batch(struct fixture *fixture, int64_t samples)
+{
+    struct dpb_dataset_config config = {
+            .kind = "synthetic", .classes = fixture->model->classes, .seed = 5};
+    dpb_dataset *dataset;
+    int64_t elements;
+
+    memcpy(config.sample_dim, fixture->model->sample_dim, sizeof(config.sample_dim));
+    elements = config.sample_dim[0] * config.sample_dim[1] * config.sample_dim[2];
+    fixture->x = must_alloc((size_t)(samples * elements) * sizeof(float));
+    fixture->label = must_alloc((size_t)samples * sizeof(int32_t));
+    fixture->ids = must_alloc((size_t)samples * sizeof(int64_t));
+    for (int64_t i = 0; i < samples; i++)
+        fixture->ids[i] = i;
+    assert_int_equal(dpb_dataset_open(&config, DPB_SPLIT_TRAIN, &dataset), DPB_OK);
+    assert_int_equal(dpb_dataset_fetch(dataset, fixture->ids, samples, fixture->x, fixture->label),
+                     DPB_OK);
+    dpb_dataset_close(dataset);
+    fixture->batch = (struct dpb_batch){.samples = samples,
+                                        .x = fixture->x,
+                                        .label = fixture->label,
+                                        .sample_ids = fixture->ids};
+}
+
+void fixture_open(struct fixture *fixture, const struct dpb_device_ops *device,
+                  const struct dpb_workload_ops *workload, int64_t batch_max)
+{
+    struct dpb_device_config device_config = {.local_size = 1, .threads = 1};
+    struct dpb_recorder_config recorder_config = {.events_per_lane = 1024};
+    struct dpb_workload_config config = {.launcher = &fixture->launcher, .batch_max = batch_max};
+
+    memset(fixture, 0, sizeof(*fixture));
+    fixture->ops = workload;
+    fixture->model = workload->model(NULL);
+    assert_int_equal(device->open(&device_config, &fixture->device), DPB_OK);
+    assert_int_equal(device->stream_open(fixture->device, &fixture->stream), DPB_OK);
+    assert_int_equal(dpb_recorder_host_ops.open(&recorder_config, &fixture->recorder), DPB_OK);
+    fixture->launcher = (struct dpb_launcher){
+            .device = fixture->device, .stream = fixture->stream, .recorder = fixture->recorder};
+    open_memory(fixture);
+    open_batch(fixture, batch_max);
+    assert_int_equal(workload->open(&config, &fixture->workload), DPB_OK);
+    workload->bind(fixture->workload, fixture->param, fixture->grad);
+    assert_int_equal(workload->init_params(fixture->workload, 1), DPB_OK);
+}
+
+void fixture_close(struct fixture *fixture)
+{
+    const struct dpb_device_ops *device = dpb_device_get_ops(fixture->device);
+
+    fixture->ops->close(fixture->workload);
+    dpb_recorder_host_ops.close(fixture->recorder);
+    device->stream_close(fixture->stream);
+    device->close(fixture->device);
+    free(fixture->params);
+    free(fixture->grads);
+    free(fixture->x);
+    free(fixture->label);
+    free(fixture->ids);
+}
+
+struct dpb_forward_result fixture_step(struct fixture *fixture, float grad_scale)
+{
+    struct dpb_forward_result result;
+
+    fixture->ready_count = 0;
+    assert_int_equal(fixture->ops->forward(fixture->workload, &fixture->batch, true, &result),
+                     DPB_OK);
+    assert_int_equal(fixture->ops->backward(fixture->workload, &fixture->batch, grad_scale,
+                                            note_ready, fixture),
+                     DPB_OK);
+    return result;
+}
+
+void fixture_update(struct fixture *fixture, float lr)
+{
+    for (int64_t i = 0; i < fixture->elements; i++)
+        fixture->params[i] -= lr * fixture->grads[i];
+}

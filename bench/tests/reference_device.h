@@ -1,0 +1,19 @@
+/* reference_device.h: a device made of the reference operators, so that the workloads' tests need
+ * no library. It watches what is launched and can be told to run out of memory. */
+#ifndef BENCH_TESTS_REFERENCE_DEVICE_H
+#define BENCH_TESTS_REFERENCE_DEVICE_H
+
+#include "dpb_device.h"
+
+extern const struct dpb_device_ops test_reference_device_ops;
+
+/* Launches of an operator since open. */
+int test_reference_device_launches(dpb_device *device, enum dpb_op op);
+
+/* Blocks that are allocated now. */
+int test_reference_device_blocks(dpb_device *device);
+
+/* Later allocations fail once `blocks` more have succeeded; -1: never. */
+void test_reference_device_limit(dpb_device *device, int blocks);
+
+#endif

@@ -1,0 +1,526 @@
+/* Datasets: IDX files good and damaged, synthetic images. */
+#include "dpb_test.h"
+#include "dpb_dataset.h"
+#include "dpb_str.h"
+#include "fixture.h"
+
+#include <math.h>
+#include <unistd.h>
+#include <zlib.h>
+
+#define IMAGES_NAME "train-images-idx3-ubyte"
+#define LABELS_NAME "train-labels-idx1-ubyte"
+#define COUNT       3
+#define IMAGE_BYTES (16 + COUNT * 6)
+#define LABEL_BYTES (8 + COUNT)
+
+/* three images of 2x3 pixels and their labels */
+static const uint8_t images_file[IMAGE_BYTES] = {0, 0,  8,   3,   0,   0,   0, COUNT,
+                                                 0, 0,  0,   2,   0,   0,   0, 3, /* header */
+                                                 0, 51, 102, 153, 204, 255,       /* 0 */
+                                                 1, 2,  3,   4,   5,   6,         /* 1 */
+                                                 9, 8,  7,   6,   5,   4};        /* 2 */
+static const uint8_t labels_file[LABEL_BYTES] = {0, 0, 8, 1, 0, 0, 0, COUNT, 7, 0, 9};
+
+static char folder[] = "/tmp/dpb-dataset-XXXXXX";
+
+static void path_of(char path[256], const char *name)
+{
+    snprintf(path, 256, "%s/%s", folder, name);
+}
+
+static void remove_files(void)
+{
+    static const char *const names[] = {IMAGES_NAME, IMAGES_NAME ".gz", LABELS_NAME,
+                                        LABELS_NAME ".gz"};
+    char path[256];
+
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        path_of(path, names[i]);
+        unlink(path);
+    }
+}
+
+static void write_plain(const char *name, const uint8_t *bytes, size_t count)
+{
+    char path[256];
+    FILE *file;
+
+    path_of(path, name);
+    file = fopen(path, "wb");
+    assert_non_null(file);
+    assert_int_equal(fwrite(bytes, 1, count, file), count);
+    assert_int_equal(fclose(file), 0);
+}
+
+static void write_gzip(const char *name, const uint8_t *bytes, size_t count)
+{
+    char path[256];
+    gzFile file;
+
+    path_of(path, name);
+    file = gzopen(path, "wb");
+    assert_non_null(file);
+    assert_int_equal(gzwrite(file, bytes, (unsigned)count), count);
+    assert_int_equal(gzclose(file), Z_OK);
+}
+
+static void write_good(void)
+{
+    remove_files();
+    write_plain(IMAGES_NAME, images_file, IMAGE_BYTES);
+    write_plain(LABELS_NAME, labels_file, LABEL_BYTES);
+}
+
+static struct dpb_dataset_config tiny_config(void)
+{
+    return (struct dpb_dataset_config){
+            .kind = "mnist", .folder = folder, .sample_dim = {2, 3, 1}, .classes = 10};
+}
+
+static void check_tiny(const char *source_name)
+{
+    struct dpb_dataset_config config = tiny_config();
+    struct dpb_dataset_info info;
+    const int64_t ids[] = {2, 0, 0};
+    dpb_dataset *dataset;
+    float x[18];
+    int32_t label[3];
+
+    assert_int_equal(dpb_dataset_open(&config, DPB_SPLIT_TRAIN, &dataset), DPB_OK);
+    dpb_dataset_describe(dataset, &info);
+    assert_string_equal(info.kind, "mnist");
+    assert_false(info.synthetic);
+    assert_int_equal(info.samples, 3);
+    assert_int_equal(info.classes, 10);
+    assert_string_equal(info.source + strlen(folder) + 1, source_name);
+    assert_int_equal(dpb_dataset_sample_elements(dataset), 6);
+    assert_int_equal(dpb_dataset_fetch(dataset, ids, 3, x, label), DPB_OK);
+    assert_int_equal(label[0], 9);
+    assert_int_equal(label[1], 7);
+    assert_int_equal(label[2], 7);
+    for (int i = 0; i < 18; i++) {
+        const uint8_t *image = images_file + 16 + (i < 6 ? 12 : 0);
+        double expected = (image[i % 6] / 255.0 - 0.1307) / 0.3081;
+
+        assert_true(fabs((double)x[i] - expected) < 1e-6);
+    }
+    dpb_dataset_close(dataset);
+}
+
+static void test_plain_and_gzip(void **state)
+{
+    (void)state;
+    write_good();
+    check_tiny(IMAGES_NAME);
+
+    remove_files();
+    write_gzip(IMAGES_NAME ".gz", images_file, IMAGE_BYTES);
+    write_gzip(LABELS_NAME ".gz", labels_file, LABEL_BYTES);
+    check_tiny(IMAGES_NAME ".gz");
+
+    /* one of each, and compressed bytes under the plain name */
+    write_plain(LABELS_NAME, labels_file, LABEL_BYTES);
+    check_tiny(IMAGES_NAME ".gz");
+    write_gzip(IMAGES_NAME, images_file, IMAGE_BYTES);
+    check_tiny(IMAGES_NAME);
+    remove_files();
+}
+
+/* Opening fails with the status, and the log has all the texts. */
+static void check_fails(dpb_status expected, const char *const *texts)
+{
+    struct dpb_dataset_config config = tiny_config();
+    dpb_dataset *dataset = NULL;
+
+    log_collect();
+    assert_int_equal(dpb_dataset_open(&config, DPB_SPLIT_TRAIN, &dataset), expected);
+    assert_null(dataset);
+    for (; *texts; texts++)
+        assert_true(log_has(*texts));
+    log_stop();
+}
+
+#define CHECK_FAILS(expected, ...) check_fails(expected, (const char *const[]){__VA_ARGS__, NULL})
+
+static void test_wrong_headers(void **state)
+{
+    uint8_t bytes[IMAGE_BYTES];
+
+    (void)state;
+    write_good();
+    write_plain(IMAGES_NAME, labels_file, LABEL_BYTES); /* labels where images should be */
+    CHECK_FAILS(DPB_ERR_CORRUPT, IMAGES_NAME "\" is not an IDX file of unsigned bytes with 3",
+                "is 00000801, expected 00000803", "hint: ");
+
+    memcpy(bytes, images_file, IMAGE_BYTES);
+    bytes[2] = 0x0d; /* floats */
+    write_plain(IMAGES_NAME, bytes, IMAGE_BYTES);
+    CHECK_FAILS(DPB_ERR_CORRUPT, "is 00000d03, expected 00000803");
+
+    memcpy(bytes, images_file, IMAGE_BYTES);
+    bytes[11] = 0;
+    write_plain(IMAGES_NAME, bytes, IMAGE_BYTES);
+    CHECK_FAILS(DPB_ERR_CORRUPT, "dimension 1 is 0 (byte 8)");
+
+    memset(bytes + 4, 0xff, 12); /* 2^96 elements */
+    write_plain(IMAGES_NAME, bytes, IMAGE_BYTES);
+    CHECK_FAILS(DPB_ERR_CORRUPT, "dimension 1 is 4294967295 (byte 8)", "cannot be");
+    remove_files();
+}
+
+static void test_truncated(void **state)
+{
+    uint8_t bytes[IMAGE_BYTES];
+
+    (void)state;
+    write_good();
+    write_plain(IMAGES_NAME, images_file, 0);
+    CHECK_FAILS(DPB_ERR_CORRUPT, "it ends at byte 0 of its content, within the header");
+    write_plain(IMAGES_NAME, images_file, 11);
+    CHECK_FAILS(DPB_ERR_CORRUPT, "it ends at byte 11", "within the header; 16 bytes");
+    write_plain(IMAGES_NAME, images_file, IMAGE_BYTES - 1);
+    CHECK_FAILS(DPB_ERR_CORRUPT, IMAGES_NAME "\": it ends at byte 33", "within the elements; 34");
+
+    /* a damaged count promises 256 GB: an error at the real end, not an allocation of that size */
+    memcpy(bytes, images_file, IMAGE_BYTES);
+    bytes[4] = 0xff;
+    write_plain(IMAGES_NAME, bytes, IMAGE_BYTES);
+    CHECK_FAILS(DPB_ERR_CORRUPT, "it ends at byte 34", "25669140514 bytes");
+
+    write_good();
+    write_plain(LABELS_NAME, labels_file, LABEL_BYTES - 1);
+    CHECK_FAILS(DPB_ERR_CORRUPT, LABELS_NAME "\": it ends at byte 10");
+    remove_files();
+}
+
+static void test_bytes_after_the_end(void **state)
+{
+    uint8_t bytes[IMAGE_BYTES + 1] = {0};
+
+    (void)state;
+    write_good();
+    memcpy(bytes, images_file, IMAGE_BYTES);
+    write_plain(IMAGES_NAME, bytes, IMAGE_BYTES + 1);
+    CHECK_FAILS(DPB_ERR_CORRUPT, "bytes follow the last element, which ends at byte 34");
+    remove_files();
+}
+
+/* Compressed files cut anywhere, or with a damaged check sum, never open. */
+static void test_damaged_gzip(void **state)
+{
+    struct dpb_str file = {0};
+    struct dpb_dataset_config config = tiny_config();
+    dpb_dataset *dataset = NULL;
+    char path[256];
+
+    (void)state;
+    write_good();
+    write_gzip(IMAGES_NAME, images_file, IMAGE_BYTES);
+    path_of(path, IMAGES_NAME);
+    assert_int_equal(dpb_file_read(path, &file), DPB_OK);
+    log_collect();
+    for (size_t count = 0; count < file.length; count++) {
+        write_plain(IMAGES_NAME, (uint8_t *)file.text, count);
+        assert_int_equal(dpb_dataset_open(&config, DPB_SPLIT_TRAIN, &dataset), DPB_ERR_CORRUPT);
+    }
+    file.text[file.length - 6] ^= 1; /* CRC */
+    write_plain(IMAGES_NAME, (uint8_t *)file.text, file.length);
+    assert_int_equal(dpb_dataset_open(&config, DPB_SPLIT_TRAIN, &dataset), DPB_ERR_CORRUPT);
+    assert_true(log_has("the compressed data is damaged"));
+    assert_null(dataset);
+    log_stop();
+    dpb_str_release(&file);
+    remove_files();
+}
+
+static void test_files_that_do_not_match(void **state)
+{
+    uint8_t labels[LABEL_BYTES];
+    struct dpb_dataset_config config = tiny_config();
+    dpb_dataset *dataset = NULL;
+
+    (void)state;
+    write_good();
+    memcpy(labels, labels_file, LABEL_BYTES);
+    labels[7] = 2;
+    write_plain(LABELS_NAME, labels, LABEL_BYTES - 1);
+    CHECK_FAILS(DPB_ERR_CORRUPT, "holds 2 labels, but", "holds 3 images");
+
+    memcpy(labels, labels_file, LABEL_BYTES);
+    labels[9] = 10;
+    write_plain(LABELS_NAME, labels, LABEL_BYTES);
+    CHECK_FAILS(DPB_ERR_CORRUPT, LABELS_NAME "\": label 10 of sample 1 (byte 9) is not below 10");
+
+    write_good();
+    config.sample_dim[0] = 28;
+    log_collect();
+    assert_int_equal(dpb_dataset_open(&config, DPB_SPLIT_TRAIN, &dataset), DPB_ERR_USAGE);
+    assert_true(log_has("holds images of 2x3x1, the workload takes 28x3x1"));
+    config = tiny_config();
+    config.sample_dim[2] = 3;
+    assert_int_equal(dpb_dataset_open(&config, DPB_SPLIT_TRAIN, &dataset), DPB_ERR_USAGE);
+    log_stop();
+    remove_files();
+}
+
+static void test_missing_files(void **state)
+{
+    struct dpb_dataset_config config = tiny_config();
+    dpb_dataset *dataset = NULL;
+    char path[256];
+
+    (void)state;
+    remove_files();
+    CHECK_FAILS(DPB_ERR_NOT_FOUND, "there is neither \"" IMAGES_NAME "\" nor \"" IMAGES_NAME ".gz",
+                folder, "synthetic");
+    write_plain(IMAGES_NAME, images_file, IMAGE_BYTES);
+    CHECK_FAILS(DPB_ERR_NOT_FOUND, "neither \"" LABELS_NAME "\"");
+
+    log_collect();
+    config.kind = "fashion-mnist";
+    config.folder = "/nonexistent/folder";
+    assert_int_equal(dpb_dataset_open(&config, DPB_SPLIT_TEST, &dataset), DPB_ERR_NOT_FOUND);
+    assert_true(log_has("t10k-images-idx3-ubyte"));
+    assert_true(log_has("/nonexistent/folder"));
+    assert_true(log_has("install the Debian package \"dataset-fashion-mnist\""));
+    config.kind = "mnist";
+    config.folder = "";
+    assert_int_equal(dpb_dataset_open(&config, DPB_SPLIT_TRAIN, &dataset), DPB_ERR_NOT_FOUND);
+    assert_true(log_has("no folder is given"));
+    config.folder = NULL;
+    assert_int_equal(dpb_dataset_open(&config, DPB_SPLIT_TRAIN, &dataset), DPB_ERR_NOT_FOUND);
+    log_stop();
+
+    /* a folder in the place of a file */
+    remove_files();
+    path_of(path, IMAGES_NAME);
+    assert_int_equal(dpb_mkdir_p(path), DPB_OK);
+    CHECK_FAILS(DPB_ERR_IO, IMAGES_NAME);
+    rmdir(path);
+    assert_null(dataset);
+}
+
+static void test_configs_refused(void **state)
+{
+    struct dpb_dataset_config config = {
+            .kind = "syntetic", .sample_dim = {28, 28, 1}, .classes = 10};
+    dpb_dataset *dataset = NULL;
+
+    (void)state;
+    log_collect();
+    assert_int_equal(dpb_dataset_open(&config, DPB_SPLIT_TRAIN, &dataset), DPB_ERR_USAGE);
+    assert_true(log_has("there is no dataset \"syntetic\""));
+    assert_true(log_has("did you mean \"synthetic\"?"));
+    config.kind = "synthetic";
+    config.sample_dim[1] = 0;
+    assert_int_equal(dpb_dataset_open(&config, DPB_SPLIT_TRAIN, &dataset), DPB_ERR_USAGE);
+    config.sample_dim[1] = 28;
+    config.classes = 0;
+    assert_int_equal(dpb_dataset_open(&config, DPB_SPLIT_TRAIN, &dataset), DPB_ERR_USAGE);
+    config.classes = 10;
+    config.samples = -1;
+    assert_int_equal(dpb_dataset_open(&config, DPB_SPLIT_TRAIN, &dataset), DPB_ERR_USAGE);
+    log_stop();
+    assert_null(dataset);
+}
+
+/* ---- synthetic ---- */
+
+static dpb_dataset *open_synthetic(uint64_t seed, enum dpb_split split, int64_t samples)
+{
+    struct dpb_dataset_config config = {.kind = "synthetic",
+                                        .sample_dim = {28, 28, 1},
+                                        .classes = 10,
+                                        .seed = seed,
+                                        .samples = samples};
+    dpb_dataset *dataset;
+
+    assert_int_equal(dpb_dataset_open(&config, split, &dataset), DPB_OK);
+    return dataset;
+}
+
+static void test_synthetic_sizes(void **state)
+{
+    struct dpb_dataset_info info;
+    dpb_dataset *dataset = open_synthetic(1, DPB_SPLIT_TRAIN, 0);
+    const int64_t last = 59999, beyond = 60000, negative = -1;
+    float x[784];
+    int32_t label;
+
+    (void)state;
+    dpb_dataset_describe(dataset, &info);
+    assert_true(info.synthetic);
+    assert_string_equal(info.source, "synthetic");
+    assert_int_equal(info.samples, 60000);
+    assert_int_equal(dpb_dataset_fetch(dataset, &last, 1, x, &label), DPB_OK);
+    log_collect();
+    assert_int_equal(dpb_dataset_fetch(dataset, &beyond, 1, x, &label), DPB_ERR_USAGE);
+    assert_int_equal(dpb_dataset_fetch(dataset, &negative, 1, x, &label), DPB_ERR_USAGE);
+    assert_true(log_has("there is no sample 60000 among 60000"));
+    log_stop();
+    assert_int_equal(dpb_dataset_fetch(dataset, NULL, 0, NULL, NULL), DPB_OK);
+    dpb_dataset_close(dataset);
+    dataset = open_synthetic(1, DPB_SPLIT_TEST, 0);
+    dpb_dataset_describe(dataset, &info);
+    assert_int_equal(info.samples, 10000);
+    dpb_dataset_close(dataset);
+    dpb_dataset_close(NULL);
+}
+
+static void fetch(const dpb_dataset *dataset, int64_t first, int count, float *x, int32_t *label)
+{
+    for (int i = 0; i < count; i++) {
+        int64_t id = first + i;
+
+        assert_int_equal(dpb_dataset_fetch(dataset, &id, 1, x + i * 784, label + i), DPB_OK);
+    }
+}
+
+#define MANY 500
+
+/* Mean 0, variance 1, every class present; the same for the same seed only, other samples in the
+ * other split. */
+static void test_synthetic_values(void **state)
+{
+    dpb_dataset *a = open_synthetic(1, DPB_SPLIT_TRAIN, 1000);
+    dpb_dataset *same = open_synthetic(1, DPB_SPLIT_TRAIN, 1000);
+    dpb_dataset *other = open_synthetic(2, DPB_SPLIT_TRAIN, 1000);
+    dpb_dataset *test = open_synthetic(1, DPB_SPLIT_TEST, 1000);
+    float *x = malloc(MANY * 784 * sizeof(float)), *y = malloc(MANY * 784 * sizeof(float));
+    int32_t label[MANY], label_y[MANY];
+    int of_class[10] = {0};
+    double sum = 0.0, squares = 0.0;
+
+    (void)state;
+    assert_true(x && y);
+    fetch(a, 0, MANY, x, label);
+    for (int i = 0; i < MANY * 784; i++) {
+        sum += (double)x[i];
+        squares += (double)x[i] * (double)x[i];
+    }
+    assert_true(fabs(sum / (MANY * 784)) < 0.1);
+    assert_true(fabs(squares / (MANY * 784) - 1.0) < 0.02);
+    for (int i = 0; i < MANY; i++)
+        of_class[label[i]]++;
+    for (int c = 0; c < 10; c++)
+        assert_in_range(of_class[c], 20, 90);
+
+    fetch(same, 0, MANY, y, label_y);
+    assert_memory_equal(x, y, MANY * 784 * sizeof(float));
+    assert_memory_equal(label, label_y, sizeof(label));
+    fetch(other, 0, MANY, y, label_y);
+    assert_memory_not_equal(x, y, 784 * sizeof(float));
+    assert_memory_not_equal(label, label_y, sizeof(label));
+    fetch(test, 0, MANY, y, label_y);
+    assert_memory_not_equal(x, y, 784 * sizeof(float));
+    assert_memory_not_equal(label, label_y, sizeof(label));
+
+    free(x);
+    free(y);
+    dpb_dataset_close(a);
+    dpb_dataset_close(same);
+    dpb_dataset_close(other);
+    dpb_dataset_close(test);
+}
+
+/* What was seen in training helps with the test split: the mean image nearest to a test image is
+ * its class's. */
+static void test_synthetic_classes_can_be_learnt(void **state)
+{
+    dpb_dataset *train = open_synthetic(1, DPB_SPLIT_TRAIN, 1000);
+    dpb_dataset *test = open_synthetic(1, DPB_SPLIT_TEST, 1000);
+    float *x = malloc(MANY * 784 * sizeof(float));
+    double *mean = calloc(10 * 784, sizeof(double));
+    int32_t label[MANY];
+    int of_class[10] = {0}, correct = 0;
+
+    (void)state;
+    assert_true(x && mean);
+    fetch(train, 0, MANY, x, label);
+    for (int i = 0; i < MANY; i++) {
+        of_class[label[i]]++;
+        for (int e = 0; e < 784; e++)
+            mean[label[i] * 784 + e] += (double)x[i * 784 + e];
+    }
+    fetch(test, 0, MANY, x, label);
+    for (int i = 0; i < MANY; i++) {
+        double nearest = INFINITY;
+        int best = -1;
+
+        for (int c = 0; c < 10; c++) {
+            double distance = 0.0;
+
+            for (int e = 0; e < 784; e++) {
+                double d = (double)x[i * 784 + e] - mean[c * 784 + e] / of_class[c];
+
+                distance += d * d;
+            }
+            if (distance < nearest) {
+                nearest = distance;
+                best = c;
+            }
+        }
+        correct += best == label[i];
+    }
+    assert_true(correct > MANY * 9 / 10);
+    free(x);
+    free(mean);
+    dpb_dataset_close(train);
+    dpb_dataset_close(test);
+}
+
+/* Images smaller than the pattern's grid, colours, many classes. */
+static void test_synthetic_shapes(void **state)
+{
+    struct dpb_dataset_config config = {
+            .kind = "synthetic", .sample_dim = {3, 224, 3}, .classes = 1000, .seed = 1};
+    int64_t id = 12345, elements = 3 * 224 * 3;
+    dpb_dataset *dataset;
+    float *x = calloc((size_t)elements, sizeof(*x));
+    int32_t label = -1;
+
+    (void)state;
+    assert_non_null(x);
+    assert_int_equal(dpb_dataset_open(&config, DPB_SPLIT_TRAIN, &dataset), DPB_OK);
+    assert_int_equal(dpb_dataset_sample_elements(dataset), elements);
+    assert_int_equal(dpb_dataset_fetch(dataset, &id, 1, x, &label), DPB_OK);
+    assert_in_range(label, 0, 999);
+    for (int64_t i = 0; i < elements; i++)
+        assert_true(fabsf(x[i]) <= 2.0f && x[i] != 0.0f);
+    free(x);
+    dpb_dataset_close(dataset);
+}
+
+static int make_folder(void **state)
+{
+    (void)state;
+    return mkdtemp(folder) ? 0 : -1;
+}
+
+static int remove_folder(void **state)
+{
+    (void)state;
+    remove_files();
+    return rmdir(folder);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+            cmocka_unit_test_setup(test_plain_and_gzip, make_folder),
+            cmocka_unit_test(test_wrong_headers),
+            cmocka_unit_test(test_truncated),
+            cmocka_unit_test(test_bytes_after_the_end),
+            cmocka_unit_test(test_damaged_gzip),
+            cmocka_unit_test(test_files_that_do_not_match),
+            cmocka_unit_test_teardown(test_missing_files, remove_folder),
+            cmocka_unit_test(test_configs_refused),
+            cmocka_unit_test(test_synthetic_sizes),
+            cmocka_unit_test(test_synthetic_values),
+            cmocka_unit_test(test_synthetic_classes_can_be_learnt),
+            cmocka_unit_test(test_synthetic_shapes),
+    };
+
+    return DPB_RUN_TESTS(tests);
+}
