@@ -18,19 +18,20 @@ option(DPB_TESTS "Build the tests" ON)
 option(DPB_WERROR "Warnings are errors" OFF)
 set(DPB_SANITIZE "" CACHE STRING "Sanitizers, for example address,undefined or thread")
 
-set(dpb_feature_lines "" CACHE INTERNAL "")
+# dpb_feature(name found reason): one line of the summary at the end of configuring.
 function(dpb_feature name found reason)
     if(found)
-        set(line "  ✓ ${name}: ${reason}")
+        set(mark "✓")
     else()
-        set(line "  ✗ ${name}: ${reason}")
+        set(mark "✗")
     endif()
-    set(dpb_feature_lines "${dpb_feature_lines}${line}\n" CACHE INTERNAL "")
+    set_property(GLOBAL APPEND_STRING PROPERTY dpb_features "  ${mark} ${name}: ${reason}\n")
 endfunction()
 
 function(dpb_summary)
+    get_property(features GLOBAL PROPERTY dpb_features)
     message(STATUS "dpbench ${PROJECT_VERSION}, ${CMAKE_BUILD_TYPE}, ${CMAKE_C_COMPILER_ID} "
-            "${CMAKE_C_COMPILER_VERSION}\n${dpb_feature_lines}")
+            "${CMAKE_C_COMPILER_VERSION}\n${features}")
 endfunction()
 
 # Flags that every target of ours gets.
@@ -76,7 +77,7 @@ endforeach()
 dpb_feature("oneDNN" TRUE "${dnnl_VERSION}")
 dpb_feature("zlib" TRUE "${ZLIB_VERSION_STRING}")
 
-# An optional part: dpb_optional(MICRO "Google Benchmark microbenchmarks" FOUND "reason when not")
+# An option of an optional part.
 macro(dpb_auto name text)
     set(DPB_${name} AUTO CACHE STRING "${text}: AUTO, ON or OFF")
     set_property(CACHE DPB_${name} PROPERTY STRINGS AUTO ON OFF)

@@ -1,0 +1,70 @@
+/* dpbench run: one configuration, a short summary, a record. */
+#include "dpb_cli.h"
+
+#include <stdlib.h>
+
+#include "dpb_host.h"
+
+struct run_options {
+    char out[DPB_OPTION_TEXT_BYTES];
+    bool json;
+};
+
+#define AT(member) offsetof(struct run_options, member)
+
+static const struct dpb_option rows[] = {
+        {.name = "out",
+         .type = DPB_OPT_TEXT,
+         .offset = AT(out),
+         .default_text = "",
+         .category = "Output",
+         .help = "folder of the run; default runs/<UTC time>-run",
+         .short_flag = 'o'},
+        {.name = "json",
+         .type = DPB_OPT_BOOL,
+         .offset = AT(json),
+         .default_text = "off",
+         .category = "Output",
+         .help = "print the summary as JSON"},
+};
+
+static const struct dpb_option_table table = {"command", "run", rows,
+                                              sizeof(rows) / sizeof(rows[0]),
+                                              sizeof(struct run_options)};
+
+static dpb_status run(const struct dpb_registry *registry, const struct dpb_command_line *line,
+                      const void *options)
+{
+    const struct run_options *o = options;
+    struct dpb_plan_input input = {
+            .registry = registry,
+            .flags = &line->experiment,
+            .sweep = false,
+            .cores = dpb_host_cores(),
+            .name = "run",
+    };
+    struct dpb_plan plan = {0};
+    char *folder = NULL;
+    DPB_TRY(dpb_plan_build(&input, &plan));
+    dpb_status st;
+    DPB_TRY_GOTO(st, dpb_driver_preflight(registry, &plan), out);
+    DPB_TRY_GOTO(st, dpb_run_folder_new(o->out[0] ? o->out : NULL, plan.name, &folder), out);
+    struct dpb_execute_config execute = {registry, &plan, folder, false, o->json};
+    st = dpb_execute(&execute);
+out:
+    free(folder);
+    dpb_plan_release(&plan);
+    return st;
+}
+
+const struct dpb_verb dpb_verb_run = {
+        .command = {.name = "run",
+                    .arguments = "",
+                    .summary = "train one configuration, and say how fast and why",
+                    .description =
+                            "Trains one configuration on real ranks and writes one record per "
+                            "repeat, a trace, and a report.",
+                    .table = &table,
+                    .takes_experiment = true},
+        .run = run,
+};

@@ -1,0 +1,150 @@
+/* dpbench sweep: the cells of a sweep file and of the flags, in random interleaved order. */
+#include "dpb_cli.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "dpb_host.h"
+#include "dpb_log.h"
+#include "dpb_sweep_file.h"
+
+struct sweep_options {
+    char out[DPB_OPTION_TEXT_BYTES];
+    char resume[DPB_OPTION_TEXT_BYTES];
+    bool dry_run;
+    bool json;
+};
+
+#define AT(member) offsetof(struct sweep_options, member)
+
+static const struct dpb_option rows[] = {
+        {.name = "out",
+         .type = DPB_OPT_TEXT,
+         .offset = AT(out),
+         .default_text = "",
+         .category = "Output",
+         .help = "folder of the run; default runs/<UTC time>-<name>",
+         .short_flag = 'o'},
+        {.name = "resume",
+         .type = DPB_OPT_TEXT,
+         .offset = AT(resume),
+         .default_text = "",
+         .category = "Output",
+         .help = "continue the run in this folder: what is recorded as ok is not run again"},
+        {.name = "dry-run",
+         .type = DPB_OPT_BOOL,
+         .offset = AT(dry_run),
+         .default_text = "off",
+         .category = "Output",
+         .help = "print the plan and run nothing"},
+        {.name = "json",
+         .type = DPB_OPT_BOOL,
+         .offset = AT(json),
+         .default_text = "off",
+         .category = "Output",
+         .help = "print the summary, or the plan, as JSON"},
+};
+
+static const struct dpb_option_table table = {"command", "sweep", rows,
+                                              sizeof(rows) / sizeof(rows[0]),
+                                              sizeof(struct sweep_options)};
+
+static dpb_status print_plan(const struct dpb_plan *plan, bool json)
+{
+    struct dpb_str text = {0};
+    dpb_json *value = json ? dpb_plan_to_json(plan) : NULL;
+    dpb_status st = json ? dpb_json_write(value, true, &text) : dpb_plan_text(plan, &text);
+    if (st == DPB_OK)
+        printf(json ? "%s\n" : "%s", text.text);
+    dpb_json_free(value);
+    dpb_str_release(&text);
+    return st;
+}
+
+/* Continuing takes its plan from the run: anything else on the command line would be ignored. */
+static dpb_status resume(const struct dpb_registry *registry, const struct dpb_command_line *line,
+                         const struct sweep_options *o)
+{
+    if (line->argument_count > 0 || line->experiment.count > 0 || o->out[0]) {
+        dpb_error("--resume continues a run with the plan it has; \"%s\" cannot take effect",
+                  line->argument_count > 0     ? line->arguments[0]
+                  : line->experiment.count > 0 ? line->experiment.items[0].origin
+                                               : "--out");
+        dpb_log_hint("give --resume DIR alone, or start a new sweep without it");
+        return DPB_ERR_USAGE;
+    }
+    struct dpb_plan plan = {0};
+    DPB_TRY(dpb_run_plan_read(registry, o->resume, &plan));
+    dpb_status st;
+    if (o->dry_run) {
+        st = print_plan(&plan, o->json);
+        goto out;
+    }
+    DPB_TRY_GOTO(st, dpb_driver_preflight(registry, &plan), out);
+    struct dpb_execute_config execute = {registry, &plan, o->resume, true, o->json};
+    st = dpb_execute(&execute);
+out:
+    dpb_plan_release(&plan);
+    return st;
+}
+
+static dpb_status read_file(const struct dpb_registry *registry,
+                            const struct dpb_command_line *line, struct dpb_sweep_file *file)
+{
+    if (line->argument_count > 0)
+        return dpb_sweep_file_read(line->arguments[0], registry->options, file);
+    return dpb_sweep_file_parse(dpb_quick_sweep, dpb_quick_sweep_bytes, "quick.yaml",
+                                registry->options, file);
+}
+
+static dpb_status run(const struct dpb_registry *registry, const struct dpb_command_line *line,
+                      const void *options)
+{
+    const struct sweep_options *o = options;
+    if (o->resume[0])
+        return resume(registry, line, o);
+    struct dpb_sweep_file file = {0};
+    struct dpb_plan plan = {0};
+    char *folder = NULL;
+    DPB_TRY(read_file(registry, line, &file));
+    struct dpb_plan_input input = {
+            .registry = registry,
+            .file = &file,
+            .flags = &line->experiment,
+            .sweep = true,
+            .cores = dpb_host_cores(),
+            .name = "sweep",
+    };
+    dpb_status st;
+    DPB_TRY_GOTO(st, dpb_plan_build(&input, &plan), out);
+    if (o->dry_run) {
+        st = print_plan(&plan, o->json);
+        goto out;
+    }
+    DPB_TRY_GOTO(st, dpb_driver_preflight(registry, &plan), out);
+    DPB_TRY_GOTO(st, dpb_run_folder_new(o->out[0] ? o->out : NULL, plan.name, &folder), out);
+    dpb_info("%zu cells, %lld repeats, %zu launches, into %s", plan.cell_count,
+             (long long)plan.repeats, plan.launch_count, folder);
+    struct dpb_execute_config execute = {registry, &plan, folder, false, o->json};
+    st = dpb_execute(&execute);
+out:
+    free(folder);
+    dpb_plan_release(&plan);
+    dpb_sweep_file_release(&file);
+    return st;
+}
+
+const struct dpb_verb dpb_verb_sweep = {
+        .command = {.name = "sweep",
+                    .arguments = "[FILE]",
+                    .summary = "run the cells of a sweep file, and report how training scales",
+                    .description =
+                            "Runs every combination of the axes of FILE (default: the built-in "
+                            "bench/sweeps/quick.yaml) in random interleaved order. Options given "
+                            "here override the file; a list such as --bucket 1MiB,25MiB makes an "
+                            "axis.",
+                    .table = &table,
+                    .takes_experiment = true,
+                    .max_arguments = 1},
+        .run = run,
+};

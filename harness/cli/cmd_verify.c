@@ -1,0 +1,157 @@
+/* dpbench verify: N ranks do what one big batch does, and the checks can fail. */
+#include "dpb_cli.h"
+
+#include <stdio.h>
+
+#include "dpb_experiment.h"
+#include "dpb_host.h"
+#include "dpb_log.h"
+#include "dpb_verify.h"
+
+struct verify_options {
+    bool json;
+};
+
+static const struct dpb_option rows[] = {
+        {.name = "json",
+         .type = DPB_OPT_BOOL,
+         .offset = offsetof(struct verify_options, json),
+         .default_text = "off",
+         .category = "Output",
+         .help = "print the checks as JSON"},
+};
+
+static const struct dpb_option_table table = {"command", "verify", rows, 1,
+                                              sizeof(struct verify_options)};
+
+static void say(void *ctx, const char *what)
+{
+    const char *label = ctx;
+    dpb_info("verify%s%s: %s", label[0] ? " " : "", label, what);
+}
+
+static const char *verdict(const struct dpb_verify_check *check)
+{
+    return check->skipped ? "skip" : check->passed ? "ok" : "FAIL";
+}
+
+static void print_text(const struct dpb_plan_cell *cell, const struct dpb_verify_result *result)
+{
+    if (cell->label[0])
+        printf("%s\n", cell->label);
+    for (int i = 0; i < result->count; i++)
+        printf("%-4s  %s\n      %s\n", verdict(&result->check[i]), result->check[i].name,
+               result->check[i].detail);
+}
+
+static void add_json(dpb_json *cells, const struct dpb_plan_cell *cell,
+                     const struct dpb_verify_result *result, dpb_status st)
+{
+    dpb_json *json = dpb_json_object();
+    dpb_json_set(json, "config", dpb_config_to_json(cell->config));
+    dpb_json_set_bool(json, "passed", st == DPB_OK);
+    dpb_json *checks = dpb_json_array();
+    for (int i = 0; i < result->count; i++) {
+        dpb_json *check = dpb_json_object();
+        dpb_json_set_string(check, "name", result->check[i].name);
+        dpb_json_set_string(check, "verdict", verdict(&result->check[i]));
+        dpb_json_set_string(check, "detail", result->check[i].detail);
+        dpb_json_append(checks, check);
+    }
+    dpb_json_set(json, "checks", checks);
+    dpb_json_append(cells, json);
+}
+
+static dpb_status print_json(const dpb_json *cells)
+{
+    struct dpb_str text = {0};
+    dpb_status st = dpb_json_write(cells, true, &text);
+    if (st == DPB_OK)
+        printf("%s\n", text.text);
+    dpb_str_release(&text);
+    return st;
+}
+
+/* All ranks, and few steps, unless the user says otherwise: verification is about bits, not time. */
+static dpb_status set_defaults(const struct dpb_registry *registry,
+                               const struct dpb_settings *given, struct dpb_settings *settings)
+{
+    static const char *const defaults[][2] = {
+            {"ranks", "2"}, {"steps", "12"}, {"trace-steps", "0"}};
+    for (size_t i = 0; i < sizeof(defaults) / sizeof(defaults[0]); i++)
+        if (!dpb_settings_find(given, defaults[i][0]) &&
+            !(i == 1 && dpb_settings_find(given, "epochs")))
+            DPB_TRY(dpb_settings_add(settings, registry->options, defaults[i][0], defaults[i][1],
+                                     "default of verify"));
+    return dpb_settings_override(settings, given);
+}
+
+static dpb_status verify_cells(const struct dpb_registry *registry, const struct dpb_plan *plan,
+                               bool json)
+{
+    const volatile sig_atomic_t *interrupted = dpb_interrupt_watch();
+    dpb_json *cells = dpb_json_array();
+    dpb_status st = DPB_OK;
+    for (size_t i = 0; i < plan->cell_count; i++) {
+        struct dpb_verify_config config = {
+                .registry = registry,
+                .config = plan->cells[i].config,
+                .interrupted = interrupted,
+                .progress = say,
+                .progress_ctx = plan->cells[i].label,
+        };
+        struct dpb_verify_result result;
+        dpb_status cell = dpb_verify_run(&config, &result);
+        if (json)
+            add_json(cells, &plan->cells[i], &result, cell);
+        else
+            print_text(&plan->cells[i], &result);
+        if (cell < 0 && (st == DPB_OK || st == DPB_ERR_CHECK))
+            st = cell;
+        if (cell == DPB_ERR_INTERRUPTED)
+            break;
+    }
+    if (json)
+        DPB_KEEP(st, print_json(cells));
+    dpb_json_free(cells);
+    return st;
+}
+
+static dpb_status run(const struct dpb_registry *registry, const struct dpb_command_line *line,
+                      const void *options)
+{
+    const struct verify_options *o = options;
+    struct dpb_settings settings = {0};
+    struct dpb_plan plan = {0};
+    dpb_status st;
+    DPB_TRY_GOTO(st, set_defaults(registry, &line->experiment, &settings), out);
+    struct dpb_plan_input input = {
+            .registry = registry,
+            .flags = &settings,
+            .sweep = true,
+            .cores = dpb_host_cores(),
+            .name = "verify",
+    };
+    DPB_TRY_GOTO(st, dpb_plan_build(&input, &plan), out);
+    DPB_TRY_GOTO(st, dpb_driver_preflight(registry, &plan), out);
+    st = verify_cells(registry, &plan, o->json);
+out:
+    dpb_plan_release(&plan);
+    dpb_settings_release(&settings);
+    return st;
+}
+
+const struct dpb_verb dpb_verb_verify = {
+        .command = {.name = "verify",
+                    .arguments = "",
+                    .summary = "check that replicas are identical and equal one big batch",
+                    .description =
+                            "Trains with N ranks and with one rank on the same samples and compares "
+                            "losses and parameters: within a bound for the real network, bit by bit "
+                            "with integer-valued gradients. Replicas are compared after every step, "
+                            "and a planted divergence must be found. Lists, such as --strategy "
+                            "none,naive,ddp, verify several cells.",
+                    .table = &table,
+                    .takes_experiment = true},
+        .run = run,
+};

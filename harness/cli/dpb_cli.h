@@ -1,0 +1,57 @@
+/* dpb_cli.h: what the subcommands share. One file per subcommand; only registry.c names parts. */
+#ifndef DPB_CLI_H
+#define DPB_CLI_H
+
+#include <signal.h>
+#include <stdbool.h>
+
+#include "dpb_driver.h"
+#include "dpb_options.h"
+#include "dpb_plan.h"
+#include "dpb_registry.h"
+#include "dpb_status.h"
+
+/* A verb: how it is parsed, and what it does. Returns the status that ends the program. */
+struct dpb_verb {
+    struct dpb_command command;
+    dpb_status (*run)(const struct dpb_registry *registry, const struct dpb_command_line *line,
+                      const void *options);
+};
+
+extern const struct dpb_verb dpb_verb_run;
+extern const struct dpb_verb dpb_verb_sweep;
+extern const struct dpb_verb dpb_verb_report;
+extern const struct dpb_verb dpb_verb_verify;
+extern const struct dpb_verb dpb_verb_list;
+extern const struct dpb_verb dpb_verb_doctor;
+
+/* The parts and option tables of this build. */
+const struct dpb_registry *dpb_registry_get(void);
+
+/* From here on SIGINT and SIGTERM set the returned flag instead of ending the program. */
+const volatile sig_atomic_t *dpb_interrupt_watch(void);
+
+/* Progress of a run: one line that is redrawn on a terminal, plain lines otherwise. */
+void dpb_progress_show(void *ctx, const struct dpb_progress *progress);
+/* Clear the redrawn line before other output. */
+void dpb_progress_end(void);
+
+/* Run a plan into a folder, then write and print its report: what run and sweep share. */
+struct dpb_execute_config {
+    const struct dpb_registry *registry;
+    const struct dpb_plan *plan;
+    const char *folder;
+    bool resume;
+    bool json; /* print the summary as JSON instead of the table */
+};
+dpb_status dpb_execute(const struct dpb_execute_config *config);
+
+/* Write the reports of records into `folder` and print the table, or JSON. */
+dpb_status dpb_report_folders(const char *const *folders, size_t count, const char *out_folder,
+                              bool json);
+
+/* This default sweep, bench/sweeps/quick.yaml. */
+extern const char dpb_quick_sweep[];
+extern const size_t dpb_quick_sweep_bytes;
+
+#endif

@@ -1,0 +1,98 @@
+#include "dpb_cli.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "dpb_log.h"
+#include "dpb_record.h"
+#include "dpb_report.h"
+#include "dpb_summary.h"
+
+/* The manifest of a run, for the report's header; NULL when it cannot be read. */
+static dpb_json *read_manifest(const char *folder)
+{
+    char *path = dpb_path_join(folder, "manifest.json");
+    dpb_json *manifest = NULL;
+    if (path && dpb_json_read_file(path, &manifest) < 0)
+        manifest = NULL;
+    free(path);
+    return manifest;
+}
+
+static dpb_status print_summary(const struct dpb_summary *summary, bool json)
+{
+    if (!json)
+        return dpb_report_table(summary, stdout, 0);
+    struct dpb_str text = {0};
+    dpb_json *value = dpb_summary_json(summary);
+    dpb_status st = dpb_json_write(value, true, &text);
+    if (st == DPB_OK)
+        printf("%s\n", text.text);
+    dpb_json_free(value);
+    dpb_str_release(&text);
+    return st;
+}
+
+dpb_status dpb_report_folders(const char *const *folders, size_t count, const char *out_folder,
+                              bool json)
+{
+    struct dpb_records records = {0};
+    struct dpb_summary summary = {0};
+    dpb_json *manifest = NULL;
+    dpb_status st = DPB_OK, data = DPB_OK;
+    for (size_t i = 0; i < count; i++)
+        DPB_TRY_GOTO(st, dpb_records_read(folders[i], &records), out);
+    data = dpb_summary_compute(&records, &summary);
+    if (data < 0 && data != DPB_ERR_NO_DATA) {
+        st = data;
+        goto out;
+    }
+    if (count == 1)
+        manifest = read_manifest(folders[0]);
+    struct dpb_report_config config = {
+            .folder = out_folder,
+            .title = dpb_json_as_string(dpb_json_path(manifest, "plan/name"), "dpbench"),
+            .manifest = manifest,
+    };
+    struct dpb_report_result result = {0};
+    DPB_TRY_GOTO(st, dpb_report_write(&summary, &config, &result), out);
+    DPB_TRY_GOTO(st, print_summary(&summary, json), out);
+    fflush(stdout);
+    dpb_info("report: %s", result.html_path);
+    dpb_info("        %s", result.markdown_path);
+    st = data; /* a report of failures only is no success */
+out:
+    dpb_json_free(manifest);
+    dpb_summary_release(&summary);
+    dpb_records_release(&records);
+    return st;
+}
+
+dpb_status dpb_execute(const struct dpb_execute_config *config)
+{
+    struct dpb_driver_config driver = {
+            .registry = config->registry,
+            .plan = config->plan,
+            .folder = config->folder,
+            .resume = config->resume,
+            .interrupted = dpb_interrupt_watch(),
+            .progress = dpb_progress_show,
+    };
+    struct dpb_driver_result result;
+    dpb_status st = dpb_driver_run(&driver, &result);
+    dpb_progress_end();
+    if (result.skipped_done > 0)
+        dpb_info("%zu launches were done before", result.skipped_done);
+    /* The report is written whatever happened, from what there is. */
+    dpb_status reported = DPB_OK;
+    if (result.ok + result.not_ok + result.skipped_done > 0)
+        reported = dpb_report_folders(&config->folder, 1, config->folder, config->json);
+    if (st == DPB_ERR_INTERRUPTED) {
+        dpb_warn("interrupted: %zu launches are recorded", result.ok + result.skipped_done);
+        dpb_log_hint("continue with `dpbench sweep --resume %s`", config->folder);
+    } else if (result.not_ok > 0) {
+        dpb_error("%zu of %zu launches are not ok; the first: %s", result.not_ok,
+                  result.ok + result.not_ok, result.first_reason);
+    }
+    return st < 0 ? st : reported;
+}

@@ -1,0 +1,98 @@
+/* dpbench: verbs first. Only this file exits. */
+#include <locale.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "dpb_cli.h"
+#include "dpb_host.h"
+#include "dpb_launcher.h"
+#include "dpb_log.h"
+#include "dpb_str.h"
+#include "dpb_worker.h"
+
+#define COMMAND_OPTIONS_BYTES 8192
+
+static const struct dpb_verb *const verbs[] = {
+        &dpb_verb_run,    &dpb_verb_sweep, &dpb_verb_report,
+        &dpb_verb_verify, &dpb_verb_list,  &dpb_verb_doctor,
+};
+#define VERB_COUNT (sizeof(verbs) / sizeof(verbs[0]))
+
+static void print_help(void)
+{
+    printf("dpbench measures how data-parallel training scales, and says why.\n\n"
+           "usage: dpbench COMMAND [OPTION...] [ARGUMENT...]\n\n"
+           "commands:\n");
+    for (size_t i = 0; i < VERB_COUNT; i++)
+        printf("  %-8s %s\n", verbs[i]->command.name, verbs[i]->command.summary);
+    printf("\n`dpbench COMMAND --help` explains a command and its options; `dpbench list options`\n"
+           "names every option of an experiment. `dpbench --version` tells the version.\n\n"
+           "exit codes: 0 done, 1 a check failed, 2 usage, 3 nothing could run, 4 time-out or dead\n"
+           "rank, 5 not enough data, 130 interrupted\n");
+}
+
+static dpb_status unknown_verb(const char *word)
+{
+    const char *names[VERB_COUNT];
+    for (size_t i = 0; i < VERB_COUNT; i++)
+        names[i] = verbs[i]->command.name;
+    const char *near = dpb_suggest(word, names, VERB_COUNT);
+    dpb_error("\"%s\" is no command of dpbench", word);
+    if (near)
+        dpb_log_hint("did you mean `dpbench %s`? `dpbench --help` names all commands", near);
+    else
+        dpb_log_hint("`dpbench --help` names all commands");
+    return DPB_ERR_USAGE;
+}
+
+static dpb_status run_verb(const struct dpb_verb *verb, int argc, char **argv)
+{
+    _Alignas(16) char options[COMMAND_OPTIONS_BYTES] = {0};
+    struct dpb_command_line line = {0};
+    const struct dpb_registry *registry = dpb_registry_get();
+    dpb_status st = dpb_command_line_parse(&verb->command, registry->options, argc, argv, options,
+                                           &line);
+    if (st == DPB_OK && !line.help)
+        st = verb->run(registry, &line, options);
+    dpb_settings_release(&line.experiment);
+    return st;
+}
+
+/* A result that did not reach its reader is no result. */
+static int finish(int code)
+{
+    if (fflush(stdout) != 0 || ferror(stdout)) {
+        dpb_error("cannot write to standard output");
+        dpb_log_hint("a full disk or a closed pipe? Results on disk are complete");
+        return code ? code : dpb_status_exit_code(DPB_ERR_IO);
+    }
+    return code;
+}
+
+int main(int argc, char **argv)
+{
+    setlocale(LC_CTYPE, ""); /* for the width of table cells; numbers never depend on the locale */
+    const char *word = argc > 1 ? argv[1] : "";
+    if (strcmp(word, DPB_WORKER_VERB) == 0)
+        return dpb_worker_main(dpb_registry_get());
+    if (strcmp(word, "--version") == 0) {
+        char version[128];
+        dpb_tool_version_long(version, sizeof(version));
+        printf("dpbench %s\n", version);
+        return finish(0);
+    }
+    if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0 || strcmp(word, "help") == 0) {
+        print_help();
+        return finish(0);
+    }
+    if (argc < 2) {
+        dpb_error("no command given");
+        dpb_log_hint("`dpbench sweep` runs the default sweep; `dpbench --help` names all commands");
+        return dpb_status_exit_code(DPB_ERR_USAGE);
+    }
+    for (size_t i = 0; i < VERB_COUNT; i++)
+        if (strcmp(word, verbs[i]->command.name) == 0)
+            return finish(dpb_status_exit_code(run_verb(verbs[i], argc - 1, argv + 1)));
+    return dpb_status_exit_code(unknown_verb(word));
+}

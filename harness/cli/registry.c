@@ -1,0 +1,73 @@
+/* The only file that names concrete parts. */
+#include "dpb_cli.h"
+
+#include "dpb_comm_shm.h"
+#include "dpb_device_cpu.h"
+#include "dpb_experiment.h"
+#include "dpb_recorder.h"
+#include "dpb_strategy.h"
+#include "dpb_workloads.h"
+
+#define COUNT(array) (sizeof(array) / sizeof((array)[0]))
+
+static const struct dpb_workload_ops *const workloads[] = {
+        &dpb_workload_mnist_cnn_ops,
+        &dpb_workload_mnist_mlp_ops,
+};
+static const struct dpb_device_ops *const devices[] = {&dpb_device_cpu_ops};
+static const struct dpb_comm_ops *const comms[] = {&dpb_comm_shm_ops};
+static const struct dpb_strategy_ops *const strategies[] = {
+        &dpb_strategy_none_ops,
+        &dpb_strategy_naive_ops,
+        &dpb_strategy_ddp_ops,
+};
+
+#define PART_COUNT (COUNT(workloads) + COUNT(devices) + COUNT(comms) + COUNT(strategies))
+
+static struct {
+    const struct dpb_option_table *tables[1 + PART_COUNT];
+    struct dpb_part_name parts[PART_COUNT];
+    struct dpb_option_set set;
+    struct dpb_registry registry;
+    bool made;
+} here;
+
+static void add_part(const char *kind, const char *name, const char *summary,
+                     const struct dpb_option_table *options)
+{
+    here.parts[here.set.part_count++] = (struct dpb_part_name){kind, name, summary};
+    if (options)
+        here.tables[here.set.table_count++] = options;
+}
+
+const struct dpb_registry *dpb_registry_get(void)
+{
+    if (here.made)
+        return &here.registry;
+    here.tables[here.set.table_count++] = &dpb_experiment_table;
+    for (size_t i = 0; i < COUNT(workloads); i++)
+        add_part("workload", workloads[i]->name, workloads[i]->summary, workloads[i]->options);
+    for (size_t i = 0; i < COUNT(devices); i++)
+        add_part("device", devices[i]->name, devices[i]->summary, devices[i]->options);
+    for (size_t i = 0; i < COUNT(comms); i++)
+        add_part("comm", comms[i]->name, comms[i]->summary, comms[i]->options);
+    for (size_t i = 0; i < COUNT(strategies); i++)
+        add_part("strategy", strategies[i]->name, strategies[i]->summary, strategies[i]->options);
+    here.set.tables = here.tables;
+    here.set.parts = here.parts;
+    here.registry = (struct dpb_registry){
+            .workloads = workloads,
+            .workload_count = COUNT(workloads),
+            .devices = devices,
+            .device_count = COUNT(devices),
+            .comms = comms,
+            .comm_count = COUNT(comms),
+            .strategies = strategies,
+            .strategy_count = COUNT(strategies),
+            .recorder = &dpb_recorder_host_ops,
+            .integer_workload = &dpb_workload_integers_ops,
+            .options = &here.set,
+    };
+    here.made = true;
+    return &here.registry;
+}

@@ -1,0 +1,605 @@
+#include "dpb_cell_record.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "dpb_clock.h"
+#include "dpb_experiment.h"
+#include "dpb_host.h"
+#include "dpb_log.h"
+#include "dpb_overlap.h"
+#include "dpb_stats.h"
+#include "dpb_trace.h"
+#include "dpb_units.h"
+
+#define LATE_WARN_NS 2000000 /* a wake-up this late distorts an emulated link's timing */
+
+static enum dpb_record_status record_status(dpb_status st)
+{
+    switch (st) {
+    case DPB_OK:
+        return DPB_RECORD_OK;
+    case DPB_ERR_TIMEOUT:
+        return DPB_RECORD_TIMEOUT;
+    case DPB_ERR_INTERRUPTED:
+        return DPB_RECORD_INTERRUPTED;
+    case DPB_ERR_CHECK:
+        return DPB_RECORD_INVALID;
+    default:
+        return DPB_RECORD_FAILED;
+    }
+}
+
+/* ---- arrays of the ranks' results ---- */
+
+static int64_t at_i64(const dpb_json *rank, const char *key, size_t index)
+{
+    return dpb_json_as_int(dpb_json_at(dpb_json_get(rank, key), index), 0);
+}
+
+static size_t timed_steps(const struct dpb_launch_result *result)
+{
+    return result->rank_count ? dpb_json_size(dpb_json_get(result->ranks[0], "start_ns")) : 0;
+}
+
+static bool complete(const struct dpb_launch_result *result)
+{
+    for (int r = 0; r < result->rank_count; r++)
+        if (!result->ranks[r])
+            return false;
+    return result->rank_count > 0;
+}
+
+/* Step s took as long as its slowest rank. */
+static int64_t step_ns(const struct dpb_launch_result *result, size_t s)
+{
+    int64_t longest = 0;
+    for (int r = 0; r < result->rank_count; r++) {
+        int64_t ns = at_i64(result->ranks[r], "end_ns", s) - at_i64(result->ranks[r], "start_ns", s);
+        longest = ns > longest ? ns : longest;
+    }
+    return longest;
+}
+
+/* A value per timed step, into a fresh array; NULL when out of memory or without steps. */
+static double *per_step(const struct dpb_launch_result *result,
+                        double (*value)(const struct dpb_launch_result *, size_t, const void *),
+                        const void *ctx)
+{
+    size_t steps = timed_steps(result);
+    double *values = steps ? malloc(steps * sizeof(*values)) : NULL;
+    for (size_t s = 0; values && s < steps; s++)
+        values[s] = value(result, s, ctx);
+    return values;
+}
+
+static double longest_of_step(const struct dpb_launch_result *result, size_t s, const void *ctx)
+{
+    (void)ctx;
+    return (double)step_ns(result, s);
+}
+
+static double mean_phase_of_step(const struct dpb_launch_result *result, size_t s, const void *key)
+{
+    double sum = 0;
+    for (int r = 0; r < result->rank_count; r++)
+        sum += (double)at_i64(result->ranks[r], key, s);
+    return sum / result->rank_count;
+}
+
+static double span_of_rank_step(const struct dpb_launch_result *result, size_t s, const void *rank)
+{
+    const dpb_json *json = result->ranks[*(const int *)rank];
+    return (double)(at_i64(json, "end_ns", s) - at_i64(json, "start_ns", s));
+}
+
+static double median_per_step(const struct dpb_launch_result *result,
+                              double (*value)(const struct dpb_launch_result *, size_t,
+                                              const void *),
+                              const void *ctx)
+{
+    double *values = per_step(result, value, ctx);
+    double median = values ? dpb_stats_median(values, timed_steps(result)) : NAN;
+    free(values);
+    return median;
+}
+
+double dpb_cell_median_step_ns(const struct dpb_launch_result *result)
+{
+    return complete(result) ? median_per_step(result, longest_of_step, NULL) : NAN;
+}
+
+/* ---- sections of the record ---- */
+
+static void put_plan(const struct dpb_cell_outcome *o, dpb_json *record)
+{
+    const struct dpb_plan_cell *cell = &o->plan->cells[o->launch.cell];
+    const struct dpb_experiment *e = dpb_config_struct(cell->config, "experiment");
+    dpb_json *axes = dpb_json_object();
+    for (size_t i = 0; i < o->plan->axis_count; i++) {
+        struct dpb_str text = {0};
+        if (dpb_config_text(cell->config, o->plan->axis_names[i], &text) == DPB_OK)
+            dpb_json_set_string(axes, o->plan->axis_names[i], text.text);
+        dpb_str_release(&text);
+    }
+    struct dpb_str repro = {0};
+    dpb_str_append(&repro, "dpbench run");
+    dpb_config_repro(cell->config, &repro);
+    dpb_json_set(record, "config", dpb_config_to_json(cell->config));
+    dpb_json_set_string(record, "repro", repro.text);
+    dpb_str_release(&repro);
+    dpb_json_set(record, "axes", axes);
+    dpb_json_set_string(record, "label", cell->label);
+    dpb_json_set_string(record, "series", cell->series);
+    dpb_json_set_string(record, "compute_series", cell->compute_series);
+    dpb_json_set_int(record, "ranks", e->ranks);
+    dpb_json_set_string(record, "scaling",
+                        dpb_experiment_is_weak(cell->config) ? "weak" : "strong");
+    dpb_json_set_int(record, "global_batch", e->global_batch);
+    dpb_json_set_int(record, "batch_per_rank", e->batch_per_rank);
+}
+
+static void put_samples(const struct dpb_cell_outcome *o, dpb_json *record)
+{
+    const struct dpb_launch_result *result = o->result;
+    size_t steps = timed_steps(result);
+    dpb_json *samples = dpb_json_array();
+    int64_t total_ns = 0;
+    for (size_t s = 0; s < steps; s++) {
+        int64_t ns = step_ns(result, s);
+        total_ns += ns;
+        dpb_json_append(samples, dpb_json_int(ns));
+    }
+    dpb_json_set(record, "samples_step_ns", samples);
+    dpb_json *medians = dpb_json_array();
+    for (int r = 0; r < result->rank_count; r++)
+        dpb_json_append(medians, dpb_json_real(median_per_step(result, span_of_rank_step, &r)));
+    dpb_json_set(record, "rank_median_step_ns", medians);
+
+    static const char *const phases[] = {"data_ns", "forward_ns", "backward_ns", "sync_ns",
+                                         "optimizer_ns"};
+    dpb_json *phase = dpb_json_object();
+    for (size_t i = 0; i < sizeof(phases) / sizeof(phases[0]); i++)
+        dpb_json_set_real(phase, phases[i],
+                          median_per_step(result, mean_phase_of_step, phases[i]));
+    dpb_json_set(record, "phases", phase);
+
+    const struct dpb_experiment *e =
+            dpb_config_struct(o->plan->cells[o->launch.cell].config, "experiment");
+    double rate = (double)e->global_batch * (double)steps * 1e9 / (double)total_ns;
+    dpb_json *throughput = dpb_json_object();
+    dpb_json_set_real(throughput, "samples_per_s_total", rate);
+    dpb_json_set_real(throughput, "samples_per_s_per_rank", rate / (double)e->ranks);
+    dpb_json_set(record, "throughput", throughput);
+}
+
+/* Mean loss of the global batch of step s. */
+static double global_loss(const struct dpb_launch_result *result, size_t s)
+{
+    double loss = 0, samples = 0;
+    for (int r = 0; r < result->rank_count; r++) {
+        loss += dpb_json_as_real(dpb_json_at(dpb_json_get(result->ranks[r], "loss_sum"), s), NAN);
+        samples += (double)at_i64(result->ranks[r], "samples", s);
+    }
+    return loss / samples;
+}
+
+/* True when every loss was finite. */
+static bool put_training(const struct dpb_cell_outcome *o, dpb_json *record)
+{
+    const struct dpb_launch_result *result = o->result;
+    const struct dpb_experiment *e =
+            dpb_config_struct(o->plan->cells[o->launch.cell].config, "experiment");
+    size_t steps = dpb_json_size(dpb_json_get(result->ranks[0], "loss_sum"));
+    bool finite = true;
+    for (size_t s = 0; s < steps; s++)
+        finite &= isfinite(global_loss(result, s));
+    dpb_json *training = dpb_json_object();
+    dpb_json_set_real(training, "loss_first", global_loss(result, 0));
+    dpb_json_set_real(training, "loss_last", global_loss(result, steps - 1));
+    dpb_json_set_int(training, "steps", (int64_t)steps);
+    dpb_json_set_int(training, "epochs", e->epochs);
+    int64_t correct = 0, samples = 0;
+    for (int r = 0; r < result->rank_count; r++) {
+        correct += dpb_json_as_int(dpb_json_get(result->ranks[r], "test_correct"), 0);
+        samples += dpb_json_as_int(dpb_json_get(result->ranks[r], "test_samples"), 0);
+    }
+    if (samples > 0)
+        dpb_json_set_real(training, "test_accuracy", (double)correct / (double)samples);
+    else
+        dpb_json_set_absent(training, "test_accuracy", "not evaluated (--evaluate, --epochs)");
+    dpb_json_set_int(training, "test_samples", samples);
+    dpb_json_set(record, "training", training);
+    dpb_json_set(record, "data", dpb_json_copy(dpb_json_get(result->ranks[0], "dataset")));
+    return finite;
+}
+
+static bool replicas_identical(const struct dpb_launch_result *result)
+{
+    const char *first = dpb_json_as_string(dpb_json_get(result->ranks[0], "param_hash"), "");
+    for (int r = 1; r < result->rank_count; r++)
+        if (strcmp(first, dpb_json_as_string(dpb_json_get(result->ranks[r], "param_hash"), "-")))
+            return false;
+    return true;
+}
+
+static void put_parts(const struct dpb_cell_outcome *o, dpb_json *record)
+{
+    const struct dpb_launch_result *result = o->result;
+    const struct dpb_experiment *e =
+            dpb_config_struct(o->plan->cells[o->launch.cell].config, "experiment");
+    dpb_json *device = dpb_json_copy(dpb_json_get(result->ranks[0], "device"));
+    dpb_json *ranks = dpb_json_array();
+    int64_t peak = 0;
+    dpb_json *stats = dpb_json_array();
+    for (int r = 0; r < result->rank_count; r++) {
+        const dpb_json *rank = result->ranks[r];
+        dpb_json *entry = dpb_json_object();
+        dpb_json_set_int(entry, "rank", r);
+        dpb_json_set_int(entry, "pid", dpb_json_as_int(dpb_json_get(rank, "pid"), 0));
+        dpb_json_set(entry, "cores", dpb_json_copy(dpb_json_path(rank, "device/cores")));
+        dpb_json_append(ranks, entry);
+        dpb_json_append(stats, dpb_json_copy(dpb_json_get(rank, "comm_stats")));
+        int64_t bytes = dpb_json_as_int(dpb_json_get(rank, "peak_bytes"), 0);
+        peak = bytes > peak ? bytes : peak;
+    }
+    dpb_json_set(device, "ranks", ranks);
+    dpb_json_set(record, "device", device);
+    dpb_json *comm = dpb_json_copy(dpb_json_get(result->ranks[0], "comm"));
+    dpb_json_set(comm, "rank_stats", stats);
+    dpb_json_set(record, "comm", comm);
+    dpb_json_set_bool(record, "emulated",
+                      dpb_json_as_bool(dpb_json_get(comm, "emulated"), false) && e->ranks > 1);
+    const struct dpb_device_ops *ops = dpb_registry_device(o->registry, e->device);
+    dpb_json_set_bool(record, "simulated", (ops->flags & DPB_DEVICE_VIRTUAL_TIME) != 0);
+    dpb_json_set(record, "plan", dpb_json_copy(dpb_json_get(result->ranks[0], "plan")));
+    dpb_json *memory = dpb_json_object();
+    dpb_json_set_absent(memory, "predicted_bytes", "this version does not predict memory");
+    dpb_json_set_int(memory, "measured_bytes", peak);
+    dpb_json_set(memory, "parts", dpb_json_copy(dpb_json_get(result->ranks[0], "memory")));
+    dpb_json_set(record, "memory", memory);
+    dpb_json_set_absent(record, "energy", "this device has no energy counter that we read");
+}
+
+/* ---- traced steps ---- */
+
+struct traced {
+    struct dpb_event *events; /* of all ranks */
+    char **names;             /* one block per rank */
+    int rank_count;
+    size_t count;
+    uint64_t lost;
+};
+
+static void traced_release(struct traced *traced)
+{
+    for (int r = 0; r < traced->rank_count; r++)
+        free(traced->names[r]);
+    free(traced->names);
+    free(traced->events);
+}
+
+static dpb_status traced_collect(const struct dpb_launch_result *result, struct traced *traced)
+{
+    traced->rank_count = result->rank_count;
+    traced->names = calloc((size_t)result->rank_count, sizeof(char *));
+    if (!traced->names)
+        return DPB_ERR_NO_MEMORY;
+    for (int r = 0; r < result->rank_count; r++) {
+        struct dpb_event *events = NULL;
+        size_t count = 0;
+        DPB_TRY(dpb_events_from_json(dpb_json_get(result->ranks[r], "events"), &events, &count,
+                                     &traced->names[r]));
+        traced->lost +=
+                (uint64_t)dpb_json_as_int(dpb_json_get(result->ranks[r], "events_lost"), 0);
+        struct dpb_event *all =
+                realloc(traced->events, (traced->count + count + 1) * sizeof(*all));
+        if (!all) {
+            free(events);
+            return DPB_ERR_NO_MEMORY;
+        }
+        memcpy(all + traced->count, events, count * sizeof(*all));
+        traced->events = all;
+        traced->count += count;
+        free(events);
+    }
+    return DPB_OK;
+}
+
+static void put_overlap(const struct dpb_breakdown *rows, size_t count, dpb_json *record)
+{
+    struct dpb_breakdown sum = {0};
+    for (size_t i = 0; i < count; i++) {
+        sum.span_ns += rows[i].span_ns;
+        sum.compute_ns += rows[i].compute_ns;
+        sum.comm_ns += rows[i].comm_ns;
+        sum.overlap_ns += rows[i].overlap_ns;
+        sum.exposed_ns += rows[i].exposed_ns;
+        sum.comm_wait_ns += rows[i].comm_wait_ns;
+        sum.idle_ns += rows[i].idle_ns;
+        sum.data_ns += rows[i].data_ns;
+    }
+    dpb_json *overlap = dpb_json_object();
+    dpb_json_set_int(overlap, "rank_steps", (int64_t)count);
+    dpb_json_set_int(overlap, "span_ns", sum.span_ns);
+    dpb_json_set_int(overlap, "compute_ns", sum.compute_ns);
+    dpb_json_set_int(overlap, "comm_ns", sum.comm_ns);
+    dpb_json_set_int(overlap, "overlap_ns", sum.overlap_ns);
+    dpb_json_set_int(overlap, "exposed_ns", sum.exposed_ns);
+    dpb_json_set_int(overlap, "comm_wait_ns", sum.comm_wait_ns);
+    dpb_json_set_int(overlap, "idle_ns", sum.idle_ns);
+    dpb_json_set_int(overlap, "data_ns", sum.data_ns);
+    dpb_json_set(record, "overlap", overlap);
+}
+
+/* Bandwidth counts the time from the last rank's arrival to the result: waiting is no transfer. */
+static void put_communication(const struct dpb_cell_outcome *o, const struct traced *traced,
+                              size_t rank_steps, dpb_json *record)
+{
+    int64_t bytes = 0, collectives = 0, transfer_ns = 0;
+    for (size_t i = 0; i < traced->count; i++) {
+        const struct dpb_event *event = &traced->events[i];
+        if (event->kind == DPB_EVENT_COMM) {
+            bytes += event->bytes;
+            collectives++;
+            transfer_ns += event->end_ns - event->start_ns;
+        } else if (event->kind == DPB_EVENT_COMM_WAIT) {
+            transfer_ns -= event->end_ns - event->start_ns;
+        }
+    }
+    double factor = dpb_coll_busbw_factor(DPB_COLL_ALL_REDUCE, o->result->rank_count);
+    double steps = (double)rank_steps;
+    dpb_json *json = dpb_json_object();
+    dpb_json_set_real(json, "collectives_per_step", (double)collectives / steps);
+    dpb_json_set_real(json, "payload_bytes_per_step", (double)bytes / steps);
+    if (collectives > 0 && transfer_ns > 0) {
+        dpb_json_set_real(json, "wire_bytes_per_step", factor * (double)bytes / steps);
+        dpb_json_set_real(json, "busbw_bytes_per_s",
+                          factor * (double)bytes * 1e9 / (double)transfer_ns);
+    } else {
+        dpb_json_set_absent(json, "wire_bytes_per_step", "no communication with one rank");
+        dpb_json_set_absent(json, "busbw_bytes_per_s", "no communication with one rank");
+    }
+    const dpb_json *wire = dpb_json_get(o->result->ranks[0], "wire_ns_per_step");
+    if (dpb_json_type(wire) == DPB_JSON_INT)
+        dpb_json_set(json, "wire_ns_per_step", dpb_json_copy(wire));
+    else
+        dpb_json_set_absent(json, "wire_ns_per_step", "no emulated link");
+    dpb_json_set(record, "communication", json);
+}
+
+static double traced_median_ns(const struct dpb_launch_result *result)
+{
+    size_t steps = dpb_json_size(dpb_json_get(result->ranks[0], "traced_ns"));
+    double *values = malloc((steps + 1) * sizeof(*values));
+    for (size_t s = 0; values && s < steps; s++) {
+        values[s] = 0;
+        for (int r = 0; r < result->rank_count; r++)
+            values[s] = fmax(values[s], (double)at_i64(result->ranks[r], "traced_ns", s));
+    }
+    double median = values ? dpb_stats_median(values, steps) : NAN;
+    free(values);
+    return median;
+}
+
+static dpb_status write_trace(const struct dpb_cell_outcome *o, const struct traced *traced,
+                              char *name, size_t name_bytes)
+{
+    char *folder = dpb_path_join(o->run_folder, "traces");
+    if (!folder)
+        return DPB_ERR_NO_MEMORY;
+    dpb_status st = dpb_mkdir_p(folder);
+    snprintf(name, name_bytes, "traces/cell%03d-repeat%d.json", (int)o->launch.cell,
+             (int)o->launch.repeat);
+    char *path = st == DPB_OK ? dpb_path_join(o->run_folder, name) : NULL;
+    const struct dpb_plan_cell *cell = &o->plan->cells[o->launch.cell];
+    struct dpb_trace_info info = {
+            .title = cell->label[0] ? cell->label : o->plan->name,
+            .world_size = o->result->rank_count,
+            .lost = traced->lost,
+    };
+    if (path)
+        st = dpb_trace_write(path, &info, traced->events, traced->count);
+    free(path);
+    free(folder);
+    return st;
+}
+
+static void put_untraced(dpb_json *record)
+{
+    static const char *const keys[] = {"overlap", "communication", "trace"};
+    for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++)
+        dpb_json_set_absent(record, keys[i], "no steps were traced (--trace-steps 0)");
+}
+
+static dpb_status put_traced(const struct dpb_cell_outcome *o, dpb_json *record)
+{
+    struct traced traced = {0};
+    struct dpb_breakdown *rows = NULL;
+    size_t row_count = 0, stray = 0, negative = 0;
+    char name[128];
+    dpb_status st;
+    DPB_TRY_GOTO(st, traced_collect(o->result, &traced), out);
+    if (traced.count == 0) {
+        put_untraced(record);
+        goto out;
+    }
+    DPB_TRY_GOTO(st,
+                 dpb_breakdown_compute(traced.events, traced.count, &rows, &row_count, &stray,
+                                       &negative),
+                 out);
+    DPB_TRY_GOTO(st, write_trace(o, &traced, name, sizeof(name)), out);
+    put_overlap(rows, row_count, record);
+    put_communication(o, &traced, row_count, record);
+    dpb_json *trace = dpb_json_object();
+    dpb_json_set_string(trace, "file", name);
+    dpb_json_set_int(trace, "lost", (int64_t)traced.lost);
+    dpb_json_set_int(trace, "stray", (int64_t)stray);
+    dpb_json_set_int(trace, "negative", (int64_t)negative);
+    dpb_json_set_real(trace, "overhead_ratio",
+                      traced_median_ns(o->result) / dpb_cell_median_step_ns(o->result));
+    dpb_json_set(record, "trace", trace);
+out:
+    free(rows);
+    traced_release(&traced);
+    return st;
+}
+
+/* ---- what a reader should be warned of ---- */
+
+static void warn(dpb_json *warnings, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+static void warn(dpb_json *warnings, const char *format, ...)
+{
+    char text[512];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof(text), format, args);
+    va_end(args);
+    dpb_json_append(warnings, dpb_json_string(text));
+}
+
+static void warn_of_link(const struct dpb_cell_outcome *o, dpb_json *warnings)
+{
+    int64_t late = 0, p99 = 0;
+    for (int r = 0; r < o->result->rank_count; r++) {
+        const dpb_json *stats = dpb_json_get(o->result->ranks[r], "comm_stats");
+        int64_t rank_p99 = dpb_json_as_int(dpb_json_get(stats, "wake_late_p99_ns"), 0);
+        late += dpb_json_as_int(dpb_json_get(stats, "link_late"), 0);
+        p99 = rank_p99 > p99 ? rank_p99 : p99;
+    }
+    if (late > 0)
+        warn(warnings,
+             "%" PRId64 " collectives took longer on this machine than on the emulated link: "
+             "the link is faster than the machine can emulate",
+             late);
+    if (p99 > LATE_WARN_NS)
+        warn(warnings,
+             "the emulated link's wake-ups came up to %.1f ms late (p99): short collectives look "
+             "longer than the link would make them",
+             (double)p99 * 1e-6);
+}
+
+static void put_warnings(const struct dpb_cell_outcome *o, bool flagged, dpb_json *record)
+{
+    const struct dpb_experiment *e =
+            dpb_config_struct(o->plan->cells[o->launch.cell].config, "experiment");
+    dpb_json *warnings = dpb_json_array();
+    int cores = (int)dpb_json_as_int(dpb_json_get(o->host, "cores"), 1);
+    if (flagged)
+        warn(warnings,
+             "only %.0f %% of a core was available (limit %.0f %%) in the best of %d attempts: "
+             "neighbours on this machine; repeat when it is quieter",
+             100 * o->attempts[o->attempt_used].availability, 100 * o->probe_limit,
+             o->attempt_count);
+    if (e->ranks * e->threads_per_rank > cores)
+        warn(warnings,
+             "%" PRId64 " ranks of %" PRId64 " threads share %d cores: step times show the "
+             "sharing, not scaling",
+             e->ranks, e->threads_per_rank, cores);
+    if (e->data == DPB_DATA_SYNTHETIC)
+        warn(warnings, "trained on synthetic data: loss and accuracy mean nothing");
+    if (complete(o->result))
+        warn_of_link(o, warnings);
+    dpb_json_set(record, "warnings", warnings);
+}
+
+static bool put_probe(const struct dpb_cell_outcome *o, dpb_json *record)
+{
+    dpb_json *probe = dpb_json_object();
+    dpb_json *attempts = dpb_json_array();
+    double used = o->attempt_count ? o->attempts[o->attempt_used].availability : NAN;
+    bool flagged = o->attempt_count > 0 && used < o->probe_limit;
+    for (int i = 0; i < o->attempt_count; i++) {
+        dpb_json *attempt = dpb_json_object();
+        dpb_json_set_real(attempt, "availability_ratio", o->attempts[i].availability);
+        dpb_json_set_real(attempt, "median_step_ns", o->attempts[i].median_step_ns);
+        dpb_json_append(attempts, attempt);
+    }
+    dpb_json_set_real(probe, "limit_ratio", o->probe_limit);
+    dpb_json_set_real(probe, "availability_ratio", used);
+    dpb_json_set(probe, "attempts", attempts);
+    dpb_json_set_int(probe, "attempt_used", o->attempt_used);
+    dpb_json_set_bool(probe, "flagged", flagged);
+    dpb_json_set(record, "probe", probe);
+    return flagged;
+}
+
+static void put_absent(dpb_json *record, const char *reason)
+{
+    static const char *const keys[] = {"device",        "comm",   "verified",   "phases", "overlap",
+                                       "communication", "memory", "throughput", "energy", "training",
+                                       "trace"};
+    for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++)
+        dpb_json_set_absent(record, keys[i], reason);
+    dpb_json_set(record, "samples_step_ns", dpb_json_array());
+    dpb_json_set_bool(record, "emulated", false);
+    dpb_json_set_bool(record, "simulated", false);
+}
+
+/* Everything that the ranks' results give; changes `status` to invalid when they do not count. */
+static dpb_status put_results(const struct dpb_cell_outcome *o, dpb_json *record,
+                              enum dpb_record_status *status, char *reason, size_t reason_bytes)
+{
+    put_parts(o, record);
+    bool finite = put_training(o, record);
+    bool identical = replicas_identical(o->result);
+    dpb_json *verified = dpb_json_object();
+    dpb_json_set_bool(verified, "replicas_identical", identical);
+    dpb_json_set_bool(verified, "comm_self_check", true); /* the engine refuses to start without */
+    dpb_json_set_bool(verified, "loss_finite", finite);
+    dpb_json_set(record, "verified", verified);
+    put_samples(o, record);
+    DPB_TRY(put_traced(o, record));
+    if (finite && identical)
+        return DPB_OK;
+    *status = DPB_RECORD_INVALID;
+    snprintf(reason, reason_bytes, "%s",
+             finite ? "replicas differ after training" : "the loss is not finite (try a smaller --lr)");
+    dpb_json_set(record, "samples_step_ns", dpb_json_array());
+    return DPB_OK;
+}
+
+dpb_status dpb_cell_record_build(const struct dpb_cell_outcome *o, dpb_json **record)
+{
+    dpb_json *json = dpb_json_object();
+    char time_utc[32], fingerprint[17], reason[1024];
+    enum dpb_record_status status = record_status(o->status);
+    snprintf(reason, sizeof(reason), "%s",
+             o->result->reason[0] ? o->result->reason : dpb_status_text(o->status));
+    dpb_clock_utc_text(time_utc, sizeof(time_utc));
+    dpb_json_set_string(json, "schema", DPB_RECORD_SCHEMA);
+    dpb_json_set_string(json, "run_id", o->run_id);
+    dpb_json_set_int(json, "cell", o->launch.cell);
+    dpb_json_set_int(json, "repeat", o->launch.repeat);
+    dpb_json_set_int(json, "order", o->order);
+    dpb_json_set_string(json, "status", "ok");
+    dpb_json_set(json, "reason", dpb_json_null());
+    dpb_json_set(json, "tool", dpb_tool_json());
+    dpb_json_set_string(json, "time_utc", time_utc);
+    dpb_json_set(json, "host", dpb_json_copy(o->host));
+    put_plan(o, json);
+    bool flagged = put_probe(o, json);
+    if (o->status == DPB_OK && complete(o->result)) {
+        dpb_status st = put_results(o, json, &status, reason, sizeof(reason));
+        if (st < 0) {
+            dpb_json_free(json);
+            return st;
+        }
+    } else {
+        put_absent(json, reason);
+    }
+    put_warnings(o, flagged, json);
+    dpb_host_fingerprint(o->host, dpb_json_get(json, "device"), fingerprint);
+    dpb_json_set_string(json, "fingerprint", fingerprint);
+    dpb_json_set_int(json, "wall_ns", o->result->wall_ns);
+    dpb_json_set_string(json, "status", dpb_record_status_text(status));
+    if (status != DPB_RECORD_OK)
+        dpb_json_set_string(json, "reason", reason);
+    *record = json;
+    return DPB_OK;
+}

@@ -1,0 +1,48 @@
+/* dpb_cell_record.h: what the ranks of one launch reported -> one record (dpb_record.h). */
+#ifndef DPB_CELL_RECORD_H
+#define DPB_CELL_RECORD_H
+
+#include <stdint.h>
+
+#include "dpb_json.h"
+#include "dpb_launcher.h"
+#include "dpb_plan.h"
+#include "dpb_record.h"
+#include "dpb_status.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* How much of its cores a launch could use, before and after (dpb_probe.h). */
+struct dpb_attempt {
+    double availability; /* the least of all cores, before and after */
+    double median_step_ns; /* NaN when the launch failed */
+};
+
+struct dpb_cell_outcome {
+    const char *run_id;
+    const char *run_folder;
+    const struct dpb_registry *registry;
+    const struct dpb_plan *plan;
+    struct dpb_plan_launch launch;
+    int64_t order;
+    dpb_status status;                        /* of the launch that counts */
+    const struct dpb_launch_result *result;
+    const dpb_json *host;                     /* dpb_host_json() */
+    const struct dpb_attempt *attempts;       /* all launches of this cell and repeat */
+    int attempt_count;
+    int attempt_used;
+    double probe_limit;
+};
+
+/* Median over the timed steps of the largest step time of any rank; NaN without results. */
+double dpb_cell_median_step_ns(const struct dpb_launch_result *result);
+
+/* Build the record, and write the trace of its recorded steps below the run folder. Caller owns. */
+dpb_status dpb_cell_record_build(const struct dpb_cell_outcome *outcome, dpb_json **record);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

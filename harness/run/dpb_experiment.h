@@ -1,0 +1,81 @@
+/* dpb_experiment.h: the core options of an experiment, and what they resolve to for one cell. */
+#ifndef DPB_EXPERIMENT_H
+#define DPB_EXPERIMENT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "dpb_options.h"
+#include "dpb_registry.h"
+#include "dpb_status.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum dpb_evaluate {
+    DPB_EVALUATE_AUTO, /* on when --epochs is given */
+    DPB_EVALUATE_ON,
+    DPB_EVALUATE_OFF
+};
+
+/* The struct behind the core table (kind "experiment"). */
+struct dpb_experiment {
+    char workload[DPB_OPTION_TEXT_BYTES];
+    char device[DPB_OPTION_TEXT_BYTES];
+    char comm[DPB_OPTION_TEXT_BYTES];
+    char strategy[DPB_OPTION_TEXT_BYTES];
+    int64_t ranks;
+    int64_t global_batch;
+    int64_t batch_per_rank;
+    bool uneven;
+    int64_t steps;
+    int64_t warmup;
+    int64_t epochs;
+    int64_t trace_steps;
+    int evaluate; /* enum dpb_evaluate */
+    int64_t repeats;
+    int64_t seed;
+    int64_t threads_per_rank;
+    bool bind;
+    int data; /* enum dpb_data_kind */
+    char data_dir[DPB_OPTION_TEXT_BYTES];
+    double lr, momentum, weight_decay;
+    int64_t timeout_ns;
+    int64_t stall_timeout_ns;
+    double probe_limit_ratio;
+    int64_t probe_retries;
+};
+
+enum dpb_data_kind {
+    DPB_DATA_FASHION_MNIST,
+    DPB_DATA_MNIST,
+    DPB_DATA_SYNTHETIC
+};
+
+extern const struct dpb_option_table dpb_experiment_table;
+
+/* "fashion-mnist", ...: the name datasets know. */
+const char *dpb_data_kind_text(enum dpb_data_kind kind);
+
+/* Ranks that `auto` means: powers of two up to the cores, at most 4. Fills `ranks` (at least 3
+ * elements), returns how many. */
+int dpb_ranks_auto(int cores, int64_t ranks[3]);
+
+/* Decide every option that was left to the program (batch sizes, threads, learning rate) and check
+ * what rows cannot: divisible batch, warm-up below steps, ranks the comm can hold. Mistakes:
+ * DPB_ERR_USAGE, logged with the remedy. Needs `ranks` to be a number. */
+dpb_status dpb_experiment_resolve(dpb_config *config, const struct dpb_registry *registry,
+                                  int cores);
+
+/* Weak scaling: the batch per rank is given. Strong: the global batch is. */
+bool dpb_experiment_is_weak(const dpb_config *config);
+
+/* The series and compute-series texts of a record (dpb_record.h). */
+dpb_status dpb_experiment_series(const dpb_config *config, struct dpb_str *series,
+                                 struct dpb_str *compute_series);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,64 @@
+/* dpb_launcher.h: the local launcher: ranks are processes of this very binary, watched until they
+ * have all reported, or ended together.
+ *
+ * A rank that dies ends the others at once; a rank that makes no progress ends the launch at its
+ * time-out. In every case all ranks are reaped before dpb_launch_run() returns: no orphans. A rank
+ * also dies when the launcher does (PR_SET_PDEATHSIG). */
+#ifndef DPB_LAUNCHER_H
+#define DPB_LAUNCHER_H
+
+#include <signal.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "dpb_json.h"
+#include "dpb_status.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* File descriptors of a rank, set up before its exec. */
+enum dpb_worker_fd {
+    DPB_WORKER_FD_CHANNEL = 3, /* messages with the launcher */
+    DPB_WORKER_FD_BOARD = 4,   /* struct dpb_board */
+    DPB_WORKER_FD_SEGMENT = 5, /* the comm's shared memory */
+    DPB_WORKER_FD_BULK = 6     /* large results of rank 0 (parameters) */
+};
+
+/* The hidden verb that makes the binary a rank. */
+#define DPB_WORKER_VERB "worker"
+
+struct dpb_launch_config {
+    int ranks;
+    const dpb_json *job;      /* sent to every rank, with "rank" and "size" added; borrowed */
+    int64_t timeout_ns;       /* for the whole launch */
+    int64_t stall_timeout_ns; /* without progress of the slowest rank */
+    size_t bulk_bytes;        /* room for large results; 0: none */
+    const volatile sig_atomic_t *interrupted; /* becomes non-zero on SIGINT; may be NULL */
+    /* Called about ten times a second with the slowest rank's step; may be NULL. */
+    void (*tick)(void *ctx, int64_t step);
+    void *tick_ctx;
+};
+
+struct dpb_launch_result {
+    dpb_json **ranks; /* what each rank reported, NULL where it did not */
+    int rank_count;
+    void *bulk; /* bulk_bytes, or NULL */
+    size_t bulk_bytes;
+    int64_t wall_ns;
+    char reason[1024]; /* what went wrong, one line; "" when nothing did */
+};
+
+/* Run one launch. Failures are logged with rank, pid, signal or exit code, and step:
+ * DPB_ERR_RANK_FAILED, DPB_ERR_TIMEOUT, DPB_ERR_INTERRUPTED, or the status a rank reported. The
+ * result is filled in every case and needs dpb_launch_result_release(). */
+dpb_status dpb_launch_run(const struct dpb_launch_config *config,
+                          struct dpb_launch_result *result);
+void dpb_launch_result_release(struct dpb_launch_result *result);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,43 @@
+/* dpb_worker.h: what a rank's process does, from its job to its result. */
+#ifndef DPB_WORKER_H
+#define DPB_WORKER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "dpb_json.h"
+#include "dpb_options.h"
+#include "dpb_registry.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* What the launcher asks of every rank. */
+struct dpb_job {
+    const dpb_config *config; /* resolved cell */
+    bool verify;              /* replicas are compared after every step, nothing is timed or traced */
+    bool integers;            /* the registry's integer workload instead of the config's: gradients
+                                 are summed, learning rate and momentum are the workload's */
+    int plant_rank;           /* verify: this rank flips one bit after step plant_step; -1: none */
+    int64_t plant_step;
+    bool quiet;               /* no log lines: the failure is expected, its text is reported */
+    bool keep_params;         /* rank 0 leaves its parameters in the launch's bulk memory */
+};
+
+/* As JSON for dpb_launch_config.job; caller owns. NULL when out of memory. */
+dpb_json *dpb_job_to_json(const struct dpb_job *job);
+
+/* The main of a rank (verb DPB_WORKER_VERB): reads its job from the channel, trains, reports
+ *   {"type": "result", "rank", "pid", "samples_per_step", "start_ns"[], "end_ns"[], "data_ns"[],
+ *    "forward_ns"[], "backward_ns"[], "sync_ns"[], "optimizer_ns"[] (timed steps),
+ *    "loss_sum"[], "samples"[] (all untraced steps), "traced_ns"[], "events", "events_lost",
+ *    "device", "comm", "plan", "memory", "peak_bytes", "comm_stats", "param_hash",
+ *    "test_correct", "test_samples", "dataset", "dropped_per_epoch", "epochs_steps"}
+ * or {"type": "error", "status", "text"}. Returns the exit code. */
+int dpb_worker_main(const struct dpb_registry *registry);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

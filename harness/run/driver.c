@@ -1,0 +1,414 @@
+#include "dpb_driver.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "dpb_cell_record.h"
+#include "dpb_clock.h"
+#include "dpb_dataset.h"
+#include "dpb_experiment.h"
+#include "dpb_host.h"
+#include "dpb_launcher.h"
+#include "dpb_log.h"
+#include "dpb_probe.h"
+#include "dpb_record.h"
+#include "dpb_worker.h"
+
+#define MANIFEST_SCHEMA "dpb.manifest/1"
+#define PROBE_NS        8000000 /* a few milliseconds before and after every launch */
+#define ATTEMPTS_MAX    101     /* --probe-retries is at most 100 */
+
+struct driver {
+    const struct dpb_driver_config *config;
+    struct dpb_driver_result *result;
+    char *records_path;
+    char *manifest_path;
+    const char *run_id; /* last part of the folder */
+    dpb_json *host;
+    struct dpb_probe *probe;
+    bool *done; /* per launch, when resuming */
+    int64_t noise_retries_left;
+    int64_t start_ns;
+    size_t ended; /* launches of this session */
+    bool records_lost; /* a record could not be written: going on would lose more */
+    struct dpb_progress progress;
+};
+
+/* ---- the run's folder ---- */
+
+static const char *last_part(const char *folder)
+{
+    const char *slash = strrchr(folder, '/');
+    return slash && slash[1] ? slash + 1 : folder;
+}
+
+static bool exists(const char *folder, const char *name)
+{
+    char *path = dpb_path_join(folder, name);
+    bool yes = path && access(path, F_OK) == 0;
+    free(path);
+    return yes;
+}
+
+/* Space and permission, tested by doing it: the record file is made here. */
+static dpb_status check_writable(const char *folder)
+{
+    char *path = dpb_path_join(folder, "records.jsonl");
+    if (!path)
+        return DPB_ERR_NO_MEMORY;
+    dpb_status st = dpb_file_write_atomic(path, "", 0);
+    free(path);
+    if (st == DPB_OK) {
+        static const char filler[65536];
+        path = dpb_path_join(folder, ".space-check");
+        if (!path)
+            return DPB_ERR_NO_MEMORY;
+        st = dpb_file_write_atomic(path, filler, sizeof(filler));
+        unlink(path);
+        free(path);
+    }
+    if (st < 0)
+        dpb_log_hint("give a folder with space and write permission: -o DIR");
+    return st;
+}
+
+dpb_status dpb_run_folder_new(const char *wanted, const char *name, char **folder)
+{
+    char made[4096], stamp[32];
+    dpb_clock_utc_stamp(stamp, sizeof(stamp));
+    snprintf(made, sizeof(made), "%s", wanted ? wanted : "");
+    for (int n = 1; !wanted; n++) {
+        snprintf(made, sizeof(made), n == 1 ? "runs/%s-%s" : "runs/%s-%s-%d", stamp, name, n);
+        if (access(made, F_OK) != 0)
+            break;
+    }
+    if (exists(made, "records.jsonl") || exists(made, "manifest.json")) {
+        dpb_error("\"%s\" already holds a run", made);
+        dpb_log_hint("continue it with `dpbench sweep --resume %s`, or choose another folder", made);
+        return DPB_ERR_USAGE;
+    }
+    DPB_TRY(dpb_mkdir_p(made));
+    DPB_TRY(check_writable(made));
+    char *copy = strdup(made);
+    if (!copy)
+        return DPB_ERR_NO_MEMORY;
+    *folder = copy;
+    return DPB_OK;
+}
+
+static dpb_status manifest_write(const struct driver *d, const char *state)
+{
+    char now[32];
+    dpb_clock_utc_text(now, sizeof(now));
+    dpb_json *json = dpb_json_object();
+    dpb_json_set_string(json, "schema", MANIFEST_SCHEMA);
+    dpb_json_set_string(json, "run_id", d->run_id);
+    dpb_json_set_string(json, "state", state);
+    dpb_json_set_string(json, "written_utc", now);
+    dpb_json_set(json, "tool", dpb_tool_json());
+    dpb_json_set(json, "host", dpb_json_copy(d->host));
+    dpb_json_set(json, "plan", dpb_plan_to_json(d->config->plan));
+    dpb_status st = dpb_json_write_file(json, d->manifest_path);
+    dpb_json_free(json);
+    return st;
+}
+
+dpb_status dpb_run_plan_read(const struct dpb_registry *registry, const char *folder,
+                             struct dpb_plan *plan)
+{
+    char *path = dpb_path_join(folder, "manifest.json");
+    dpb_json *manifest = NULL;
+    dpb_status st = path ? dpb_json_read_file(path, &manifest) : DPB_ERR_NO_MEMORY;
+    if (st == DPB_OK &&
+        strcmp(dpb_json_as_string(dpb_json_get(manifest, "schema"), ""), MANIFEST_SCHEMA) != 0) {
+        dpb_error("\"%s\" is no manifest of a run (schema %s expected)", path, MANIFEST_SCHEMA);
+        dpb_log_hint("name the folder of a run, such as runs/20261201T120000Z-quick");
+        st = DPB_ERR_CORRUPT;
+    }
+    if (st == DPB_OK)
+        st = dpb_plan_from_json(registry, dpb_json_get(manifest, "plan"), plan);
+    dpb_json_free(manifest);
+    free(path);
+    return st;
+}
+
+/* ---- before any work ---- */
+
+static dpb_status probe_part(const char *kind, const char *name,
+                             dpb_status (*probe)(char *why, size_t why_bytes))
+{
+    char why[256] = "";
+    dpb_status st = probe(why, sizeof(why));
+    if (st >= 0)
+        return DPB_OK;
+    dpb_error("%s \"%s\" is not available here: %s", kind, name, why);
+    dpb_log_hint("`dpbench doctor` says what this machine is fit for");
+    return DPB_ERR_UNAVAILABLE;
+}
+
+static dpb_status check_data(const struct dpb_registry *registry, const struct dpb_experiment *e,
+                             const void *workload_options)
+{
+    const struct dpb_model *model =
+            dpb_registry_workload(registry, e->workload)->model(workload_options);
+    struct dpb_dataset_config config = {
+            .kind = dpb_data_kind_text(e->data),
+            .folder = e->data_dir,
+            .sample_dim = {model->sample_dim[0], model->sample_dim[1], model->sample_dim[2]},
+            .classes = model->classes,
+            .seed = (uint64_t)e->seed,
+    };
+    dpb_dataset *dataset = NULL;
+    DPB_TRY(dpb_dataset_open(&config, DPB_SPLIT_TEST, &dataset));
+    dpb_dataset_close(dataset);
+    return DPB_OK;
+}
+
+dpb_status dpb_driver_preflight(const struct dpb_registry *registry, const struct dpb_plan *plan)
+{
+    int data_checked = -1;
+    for (size_t i = 0; i < plan->cell_count; i++) {
+        const dpb_config *config = plan->cells[i].config;
+        const struct dpb_experiment *e = dpb_config_struct(config, "experiment");
+        DPB_TRY(probe_part("device", e->device, dpb_registry_device(registry, e->device)->probe));
+        DPB_TRY(probe_part("comm", e->comm, dpb_registry_comm(registry, e->comm)->probe));
+        if (e->data == data_checked)
+            continue;
+        DPB_TRY(check_data(registry, e, dpb_config_struct(config, "workload")));
+        data_checked = e->data;
+    }
+    return DPB_OK;
+}
+
+/* What earlier sessions of a resumed run have done. */
+static dpb_status find_done(struct driver *d)
+{
+    const struct dpb_plan *plan = d->config->plan;
+    if (!d->config->resume)
+        return DPB_OK;
+    struct dpb_records records = {0};
+    dpb_status st = dpb_records_read(d->records_path, &records);
+    if (st == DPB_ERR_NO_DATA)
+        st = DPB_OK;
+    for (size_t i = 0; st == DPB_OK && i < records.count; i++) {
+        const dpb_json *record = records.items[i];
+        if (strcmp(dpb_json_as_string(dpb_json_get(record, "status"), ""), "ok") != 0)
+            continue;
+        for (size_t n = 0; n < plan->launch_count; n++)
+            if (plan->order[n].cell == dpb_json_as_int(dpb_json_get(record, "cell"), -1) &&
+                plan->order[n].repeat == dpb_json_as_int(dpb_json_get(record, "repeat"), -1))
+                d->done[n] = true;
+    }
+    dpb_records_release(&records);
+    return st;
+}
+
+static dpb_status driver_open(struct driver *d)
+{
+    const struct dpb_driver_config *config = d->config;
+    d->run_id = last_part(config->folder);
+    d->records_path = dpb_path_join(config->folder, "records.jsonl");
+    d->manifest_path = dpb_path_join(config->folder, "manifest.json");
+    d->done = calloc(config->plan->launch_count, sizeof(*d->done));
+    if (!d->records_path || !d->manifest_path || !d->done)
+        return DPB_ERR_NO_MEMORY;
+    d->host = dpb_host_json();
+    DPB_TRY(find_done(d));
+    DPB_TRY(manifest_write(d, "running"));
+    d->noise_retries_left = (int64_t)config->plan->launch_count / 4 + 2;
+    d->start_ns = dpb_clock_now_ns();
+    d->progress = (struct dpb_progress){.total = config->plan->launch_count, .eta_ns = -1};
+    return dpb_probe_open(NULL, 0, &d->probe);
+}
+
+static void driver_close(struct driver *d)
+{
+    if (d->probe)
+        dpb_probe_close(d->probe);
+    dpb_json_free(d->host);
+    free(d->records_path);
+    free(d->manifest_path);
+    free(d->done);
+}
+
+/* ---- launches ---- */
+
+static void tell(struct driver *d)
+{
+    if (d->ended > 0) {
+        int64_t each_ns = (dpb_clock_now_ns() - d->start_ns) / (int64_t)d->ended;
+        d->progress.eta_ns = each_ns * (int64_t)(d->progress.total - d->progress.done);
+    }
+    if (d->config->progress)
+        d->config->progress(d->config->progress_ctx, &d->progress);
+}
+
+static void tick(void *ctx, int64_t step)
+{
+    struct driver *d = ctx;
+    d->progress.step = step;
+    tell(d);
+}
+
+static double least(double a, double b)
+{
+    return a < b ? a : b;
+}
+
+/* One launch between two probes. */
+static dpb_status launch_once(struct driver *d, const struct dpb_launch_config *launch,
+                              struct dpb_launch_result *result, struct dpb_attempt *attempt)
+{
+    struct dpb_probe_result before = {0}, after = {0};
+    memset(result, 0, sizeof(*result));
+    DPB_TRY(dpb_probe_run(d->probe, PROBE_NS, &before));
+    dpb_status st = dpb_launch_run(launch, result);
+    DPB_KEEP(st, dpb_probe_run(d->probe, PROBE_NS, &after));
+    attempt->availability = least(before.availability_min, after.availability_min);
+    attempt->median_step_ns = st == DPB_OK ? dpb_cell_median_step_ns(result) : NAN;
+    return st;
+}
+
+/* Launch, and again while the machine was too busy and retries are left; the attempt on the
+ * quietest machine counts. */
+static dpb_status launch_with_retries(struct driver *d, const struct dpb_experiment *e,
+                                      const struct dpb_launch_config *launch,
+                                      struct dpb_launch_result *best,
+                                      struct dpb_attempt attempts[ATTEMPTS_MAX], int *count,
+                                      int *used)
+{
+    dpb_status st = DPB_OK;
+    *count = 0;
+    *used = 0;
+    for (;;) {
+        struct dpb_launch_result result;
+        struct dpb_attempt *attempt = &attempts[*count];
+        dpb_status launched = launch_once(d, launch, &result, attempt);
+        bool first = *count == 0;
+        bool better = !first && launched == DPB_OK &&
+                      attempt->availability > attempts[*used].availability;
+        if (first || better) {
+            if (!first)
+                dpb_launch_result_release(best);
+            *best = result;
+            *used = *count;
+            st = launched;
+        } else {
+            dpb_launch_result_release(&result);
+        }
+        (*count)++;
+        bool again = st == DPB_OK && launched == DPB_OK &&
+                     attempts[*used].availability < e->probe_limit_ratio &&
+                     *count <= e->probe_retries && d->noise_retries_left > 0;
+        /* A failing second attempt does not undo a first that went well, but an interrupt ends. */
+        if (launched == DPB_ERR_INTERRUPTED)
+            return launched;
+        if (!again)
+            return st;
+        d->noise_retries_left--;
+        d->progress.repeats_for_noise = true;
+        d->progress.availability = attempt->availability;
+        tell(d);
+        d->progress.repeats_for_noise = false;
+    }
+}
+
+static dpb_status run_launch(struct driver *d, size_t n)
+{
+    const struct dpb_plan *plan = d->config->plan;
+    const struct dpb_plan_cell *cell = &plan->cells[plan->order[n].cell];
+    const struct dpb_experiment *e = dpb_config_struct(cell->config, "experiment");
+    struct dpb_job job = {.config = cell->config, .plant_rank = -1};
+    dpb_json *job_json = dpb_job_to_json(&job);
+    struct dpb_launch_config launch = {
+            .ranks = (int)e->ranks,
+            .job = job_json,
+            .timeout_ns = e->timeout_ns,
+            .stall_timeout_ns = e->stall_timeout_ns,
+            .interrupted = d->config->interrupted,
+            .tick = tick,
+            .tick_ctx = d,
+    };
+    struct dpb_attempt attempts[ATTEMPTS_MAX];
+    struct dpb_launch_result result = {0};
+    int count, used;
+    d->progress.label = cell->label;
+    d->progress.repeat = plan->order[n].repeat;
+    d->progress.step = 0;
+    d->progress.steps = e->steps == DPB_AUTO ? 0 : e->steps;
+    tell(d);
+    dpb_status launched = launch_with_retries(d, e, &launch, &result, attempts, &count, &used);
+    struct dpb_cell_outcome outcome = {
+            .run_id = d->run_id,
+            .run_folder = d->config->folder,
+            .registry = d->config->registry,
+            .plan = plan,
+            .launch = plan->order[n],
+            .order = (int64_t)n,
+            .status = launched,
+            .result = &result,
+            .host = d->host,
+            .attempts = attempts,
+            .attempt_count = count,
+            .attempt_used = used,
+            .probe_limit = e->probe_limit_ratio,
+    };
+    dpb_json *record = NULL;
+    dpb_status st = dpb_cell_record_build(&outcome, &record);
+    if (st == DPB_OK)
+        st = dpb_records_append(d->records_path, record);
+    bool ok = strcmp(dpb_json_as_string(dpb_json_get(record, "status"), ""), "ok") == 0;
+    if (st == DPB_OK && !ok) {
+        if (launched == DPB_OK)
+            launched = DPB_ERR_CHECK;
+        if (d->result->not_ok == 0)
+            snprintf(d->result->first_reason, sizeof(d->result->first_reason), "%s",
+                     dpb_json_as_string(dpb_json_get(record, "reason"), ""));
+    }
+    d->result->ok += ok;
+    d->result->not_ok += !ok;
+    d->ended++;
+    d->progress.done++;
+    d->progress.step = -1;
+    d->progress.status = launched;
+    d->progress.median_step_ns = attempts[used].median_step_ns;
+    d->progress.availability = attempts[used].availability;
+    tell(d);
+    dpb_json_free(record);
+    dpb_json_free(job_json);
+    dpb_launch_result_release(&result);
+    d->records_lost = st < 0;
+    return st < 0 ? st : launched;
+}
+
+dpb_status dpb_driver_run(const struct dpb_driver_config *config, struct dpb_driver_result *result)
+{
+    struct driver d = {.config = config, .result = result};
+    memset(result, 0, sizeof(*result));
+    dpb_status st, first = DPB_OK;
+    DPB_TRY_GOTO(st, driver_open(&d), out);
+    for (size_t n = 0; n < config->plan->launch_count; n++) {
+        if (d.done[n]) {
+            result->skipped_done++;
+            d.progress.done++;
+            continue;
+        }
+        dpb_status launched = run_launch(&d, n);
+        if (launched < 0 && first == DPB_OK)
+            first = launched;
+        if (launched == DPB_ERR_INTERRUPTED || d.records_lost) {
+            first = launched;
+            break;
+        }
+    }
+    st = manifest_write(&d, first == DPB_OK                    ? "complete"
+                            : first == DPB_ERR_INTERRUPTED ? "interrupted"
+                                                           : "failed");
+out:
+    driver_close(&d);
+    return first < 0 ? first : st;
+}

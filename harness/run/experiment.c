@@ -1,0 +1,220 @@
+#include "dpb_experiment.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "dpb_dataset.h"
+#include "dpb_log.h"
+#include "dpb_units.h"
+
+#define AT(member) offsetof(struct dpb_experiment, member)
+
+static const struct dpb_choice evaluate_choices[] = {
+        {"auto", DPB_EVALUATE_AUTO, "on when --epochs is given"},
+        {"on", DPB_EVALUATE_ON, "measure test accuracy after training"},
+        {"off", DPB_EVALUATE_OFF, "do not"},
+        {NULL, 0, NULL},
+};
+
+static const struct dpb_choice data_choices[] = {
+        {"fashion-mnist", DPB_DATA_FASHION_MNIST, "60,000 real images (Debian: dataset-fashion-mnist)"},
+        {"mnist", DPB_DATA_MNIST, "60,000 real images, from --data-dir"},
+        {"synthetic", DPB_DATA_SYNTHETIC, "made up by seed; recorded as such"},
+        {NULL, 0, NULL},
+};
+
+#define TRAIN "Training"
+#define SCALE "Scaling"
+#define DATA  "Data"
+#define MEAS  "Measurement"
+
+/* clang-format off */
+static const struct dpb_option rows[] = {
+    {.name = "workload", .type = DPB_OPT_PART, .offset = AT(workload), .default_text = "mnist-cnn", .category = TRAIN,
+     .help = "network to train; `dpbench list workloads` names them"},
+    {.name = "strategy", .type = DPB_OPT_PART, .offset = AT(strategy), .default_text = "ddp", .category = TRAIN,
+     .help = "how gradients are synchronised; `dpbench list strategies`"},
+    {.name = "device", .type = DPB_OPT_PART, .offset = AT(device), .default_text = "cpu", .category = TRAIN,
+     .help = "what computes; `dpbench list devices`"},
+    {.name = "comm", .type = DPB_OPT_PART, .offset = AT(comm), .default_text = "shm", .category = TRAIN,
+     .help = "what moves gradients; `dpbench list comms`"},
+    {.name = "steps", .type = DPB_OPT_INT, .offset = AT(steps), .default_text = "50", .min = 1, .max = 1e9, .category = TRAIN, .unit = "steps",
+     .help = "training steps of a run, warm-up included; with --epochs auto"  , .flags = DPB_OPT_AUTO},
+    {.name = "warmup", .type = DPB_OPT_INT, .offset = AT(warmup), .default_text = "10", .min = 2, .max = 1e9, .category = TRAIN, .unit = "steps",
+     .help = "first steps, trained but not timed; at least 2, since buckets are rebuilt after step 1"},
+    {.name = "epochs", .type = DPB_OPT_INT, .offset = AT(epochs), .default_text = "0", .min = 0, .max = 1e6, .category = TRAIN,
+     .help = "passes over the data set instead of --steps; 0 means --steps decides"},
+    {.name = "evaluate", .type = DPB_OPT_ENUM, .offset = AT(evaluate), .default_text = "auto", .choices = evaluate_choices, .category = TRAIN,
+     .help = "test accuracy after training"},
+    {.name = "lr", .type = DPB_OPT_FLOAT, .offset = AT(lr), .default_text = "auto", .min = 0, .max = 1e6, .category = TRAIN,
+     .help = "learning rate; auto takes the workload's", .flags = DPB_OPT_AUTO},
+    {.name = "momentum", .type = DPB_OPT_FLOAT, .offset = AT(momentum), .default_text = "auto", .min = 0, .max = 1, .category = TRAIN,
+     .help = "SGD momentum; auto takes the workload's", .flags = DPB_OPT_AUTO},
+    {.name = "weight-decay", .type = DPB_OPT_FLOAT, .offset = AT(weight_decay), .default_text = "auto", .min = 0, .max = 1, .category = TRAIN,
+     .help = "L2 penalty; auto takes the workload's", .flags = DPB_OPT_AUTO},
+    {.name = "seed", .type = DPB_OPT_INT, .offset = AT(seed), .default_text = "1", .min = 0, .max = 9e15, .category = TRAIN,
+     .help = "of initial parameters, shuffling, synthetic data and the order of cells"},
+
+    {.name = "ranks", .type = DPB_OPT_INT, .offset = AT(ranks), .default_text = "auto", .min = 1, .max = 65536, .category = SCALE,
+     .help = "processes that train together; auto: powers of two up to the cores, at most 4", .flags = DPB_OPT_AUTO},
+    {.name = "batch-per-rank", .type = DPB_OPT_INT, .offset = AT(batch_per_rank), .default_text = "auto", .min = 1, .max = 1e9, .category = SCALE, .unit = "samples",
+     .help = "samples of each rank per step (weak scaling); auto: 64, or from --global-batch", .flags = DPB_OPT_AUTO},
+    {.name = "global-batch", .type = DPB_OPT_INT, .offset = AT(global_batch), .default_text = "auto", .min = 1, .max = 1e9, .category = SCALE, .unit = "samples",
+     .help = "samples of all ranks together per step (strong scaling)", .flags = DPB_OPT_AUTO},
+    {.name = "uneven", .type = DPB_OPT_BOOL, .offset = AT(uneven), .default_text = "off", .category = SCALE,
+     .help = "allow a global batch that the ranks do not divide: the first ranks take one sample more"},
+    {.name = "threads-per-rank", .type = DPB_OPT_INT, .offset = AT(threads_per_rank), .default_text = "auto", .min = 1, .max = 1024, .category = SCALE,
+     .help = "compute threads of a rank; auto: cores / ranks, at least 1", .flags = DPB_OPT_AUTO},
+    {.name = "bind", .type = DPB_OPT_BOOL, .offset = AT(bind), .default_text = "on", .category = SCALE,
+     .help = "bind each rank to its cores"},
+
+    {.name = "data", .type = DPB_OPT_ENUM, .offset = AT(data), .default_text = "fashion-mnist", .choices = data_choices, .category = DATA,
+     .help = "what the network is trained on"},
+    {.name = "data-dir", .type = DPB_OPT_TEXT, .offset = AT(data_dir), .default_text = "", .category = DATA,
+     .help = "folder with the data set's files; empty: where the system installs them", .flags = DPB_OPT_NO_RECORD},
+
+    {.name = "repeats", .type = DPB_OPT_INT, .offset = AT(repeats), .default_text = "1", .min = 1, .max = 10000, .category = MEAS,
+     .help = "fresh launches of every cell; intervals come from them", .flags = DPB_OPT_NO_AXIS | DPB_OPT_NO_RECORD},
+    {.name = "trace-steps", .type = DPB_OPT_INT, .offset = AT(trace_steps), .default_text = "5", .min = 0, .max = 1000, .category = MEAS, .unit = "steps",
+     .help = "extra steps, recorded after the timed ones; 0: no trace", .flags = DPB_OPT_NO_AXIS | DPB_OPT_NO_RECORD},
+    {.name = "timeout", .type = DPB_OPT_DURATION, .offset = AT(timeout_ns), .default_text = "10min", .min = 1e6, .max = 1e15, .category = MEAS,
+     .help = "longest time for one launch of a cell", .flags = DPB_OPT_NO_AXIS | DPB_OPT_NO_RECORD},
+    {.name = "stall-timeout", .type = DPB_OPT_DURATION, .offset = AT(stall_timeout_ns), .default_text = "60s", .min = 1e6, .max = 1e15, .category = MEAS,
+     .help = "longest time in which the slowest rank makes no progress", .flags = DPB_OPT_NO_AXIS | DPB_OPT_NO_RECORD},
+    {.name = "probe-limit", .type = DPB_OPT_RATIO, .offset = AT(probe_limit_ratio), .default_text = "85%", .min = 0, .max = 1, .category = MEAS,
+     .help = "share of a core that must be available; below it a cell is repeated and flagged", .flags = DPB_OPT_NO_AXIS | DPB_OPT_NO_RECORD},
+    {.name = "probe-retries", .type = DPB_OPT_INT, .offset = AT(probe_retries), .default_text = "1", .min = 0, .max = 100, .category = MEAS,
+     .help = "how often a cell below the probe limit is repeated", .flags = DPB_OPT_NO_AXIS | DPB_OPT_NO_RECORD},
+};
+/* clang-format on */
+
+const struct dpb_option_table dpb_experiment_table = {
+        .kind = "experiment",
+        .owner = "",
+        .rows = rows,
+        .row_count = sizeof(rows) / sizeof(rows[0]),
+        .config_bytes = sizeof(struct dpb_experiment),
+};
+
+#define BATCH_PER_RANK_DEFAULT 64
+
+const char *dpb_data_kind_text(enum dpb_data_kind kind)
+{
+    return data_choices[kind].name;
+}
+
+int dpb_ranks_auto(int cores, int64_t ranks[3])
+{
+    int count = 0;
+    for (int64_t n = 1; n <= cores && n <= 4; n *= 2)
+        ranks[count++] = n;
+    return count;
+}
+
+static dpb_status set_int(dpb_config *config, const char *name, int64_t value)
+{
+    char text[32];
+    snprintf(text, sizeof(text), "%" PRId64, value);
+    return dpb_config_set(config, name, text);
+}
+
+static dpb_status set_default(dpb_config *config, const char *name, double current, double value)
+{
+    if (!isnan(current))
+        return DPB_OK;
+    char text[DPB_UNIT_TEXT_BYTES];
+    dpb_format_f64(value, text, sizeof(text));
+    return dpb_config_set(config, name, text);
+}
+
+/* Fill in whichever of the two batch sizes was left open. */
+static dpb_status resolve_batch(dpb_config *config)
+{
+    const struct dpb_experiment *e = dpb_config_struct(config, "experiment");
+    bool global_given = e->global_batch != DPB_AUTO;
+    bool local_given = e->batch_per_rank != DPB_AUTO;
+    int64_t global = e->global_batch, local = e->batch_per_rank;
+    if (global_given && local_given && global != local * e->ranks) {
+        dpb_error("--global-batch %" PRId64 " and --batch-per-rank %" PRId64
+                  " contradict each other with %" PRId64 " ranks",
+                  global, local, e->ranks);
+        dpb_log_hint("give one of them: --batch-per-rank for weak scaling, --global-batch for "
+                     "strong scaling");
+        return DPB_ERR_USAGE;
+    }
+    if (!global_given && !local_given)
+        local = BATCH_PER_RANK_DEFAULT;
+    if (!global_given)
+        global = local * e->ranks;
+    int64_t first;
+    DPB_TRY(dpb_shard_of_batch(global, (int)e->ranks, 0, e->uneven, &first, &local));
+    if (!global_given)
+        DPB_TRY(set_int(config, "global-batch", global));
+    if (!local_given)
+        DPB_TRY(set_int(config, "batch-per-rank", local));
+    return DPB_OK;
+}
+
+dpb_status dpb_experiment_resolve(dpb_config *config, const struct dpb_registry *registry,
+                                  int cores)
+{
+    const struct dpb_experiment *e = dpb_config_struct(config, "experiment");
+    const struct dpb_workload_ops *workload = dpb_registry_workload(registry, e->workload);
+    const struct dpb_comm_ops *comm = dpb_registry_comm(registry, e->comm);
+    if ((comm->flags & DPB_COMM_SEGMENT) && e->ranks > DPB_COMM_RANKS_MAX) {
+        dpb_error("--ranks: %" PRId64 " is more than comm \"%s\" can hold, %d on one machine",
+                  e->ranks, comm->name, DPB_COMM_RANKS_MAX);
+        dpb_log_hint("use at most %d ranks", DPB_COMM_RANKS_MAX);
+        return DPB_ERR_USAGE;
+    }
+    if (e->epochs > 0 && dpb_config_is_explicit(config, "steps") && e->steps != DPB_AUTO) {
+        dpb_error("--steps and --epochs exclude each other: both say how long to train");
+        dpb_log_hint("leave out --steps %" PRId64 ", or --epochs %" PRId64, e->steps, e->epochs);
+        return DPB_ERR_USAGE;
+    }
+    if (e->epochs == 0 && e->steps == DPB_AUTO) {
+        dpb_error("--steps auto needs --epochs");
+        dpb_log_hint("give a number of steps, or --epochs");
+        return DPB_ERR_USAGE;
+    }
+    if (e->epochs == 0 && e->warmup >= e->steps) {
+        dpb_error("--warmup %" PRId64 " leaves no timed step of --steps %" PRId64
+                  ", which counts the warm-up",
+                  e->warmup, e->steps);
+        dpb_log_hint("use --steps above %" PRId64 ", or a smaller --warmup (at least 2)",
+                     e->warmup);
+        return DPB_ERR_USAGE;
+    }
+    if (e->epochs > 0 && e->steps != DPB_AUTO)
+        DPB_TRY(dpb_config_set(config, "steps", "auto"));
+    DPB_TRY(resolve_batch(config));
+    if (e->threads_per_rank == DPB_AUTO) {
+        int64_t threads = cores / e->ranks;
+        DPB_TRY(set_int(config, "threads-per-rank", threads < 1 ? 1 : threads));
+    }
+    DPB_TRY(set_default(config, "lr", e->lr, workload->training.lr));
+    DPB_TRY(set_default(config, "momentum", e->momentum, workload->training.momentum));
+    return set_default(config, "weight-decay", e->weight_decay, workload->training.weight_decay);
+}
+
+bool dpb_experiment_is_weak(const dpb_config *config)
+{
+    return !dpb_config_is_explicit(config, "global-batch");
+}
+
+dpb_status dpb_experiment_series(const dpb_config *config, struct dpb_str *series,
+                                 struct dpb_str *compute_series)
+{
+    const char *without[8] = {"ranks"};
+    size_t count = 1;
+    without[count++] = dpb_experiment_is_weak(config) ? "global-batch" : "batch-per-rank";
+    if (!dpb_config_is_explicit(config, "threads-per-rank"))
+        without[count++] = "threads-per-rank";
+    DPB_TRY(dpb_config_key(config, DPB_OPT_NO_RECORD, without, count, series));
+    without[count++] = "strategy";
+    without[count++] = "comm";
+    return dpb_config_key(config, DPB_OPT_NO_RECORD | DPB_OPT_COMM_ONLY, without, count,
+                          compute_series);
+}

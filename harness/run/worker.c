@@ -1,0 +1,489 @@
+#include "dpb_worker.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "dpb_board.h"
+#include "dpb_channel.h"
+#include "dpb_clock.h"
+#include "dpb_dataset.h"
+#include "dpb_experiment.h"
+#include "dpb_launcher.h"
+#include "dpb_log.h"
+#include "dpb_step.h"
+#include "dpb_trace.h"
+
+#define EVENTS_PER_STEP_BOUND 512 /* operators, spans and collectives of one step of one lane */
+
+/* ---- the job ---- */
+
+dpb_json *dpb_job_to_json(const struct dpb_job *job)
+{
+    dpb_json *json = dpb_json_object();
+    dpb_json_set(json, "config", dpb_config_to_text_json(job->config));
+    dpb_json_set_bool(json, "verify", job->verify);
+    dpb_json_set_bool(json, "integers", job->integers);
+    dpb_json_set_int(json, "plant_rank", job->plant_rank);
+    dpb_json_set_int(json, "plant_step", job->plant_step);
+    dpb_json_set_bool(json, "keep_params", job->keep_params);
+    dpb_json_set_bool(json, "quiet", job->quiet);
+    return json;
+}
+
+/* Everything a rank holds; released in reverse order of opening. */
+struct worker {
+    const struct dpb_registry *registry;
+    struct dpb_job job;
+    dpb_json *message;
+    dpb_config *config;
+    const struct dpb_experiment *e;
+    int rank, size;
+    struct dpb_board_line *line;
+    const struct dpb_workload_ops *workload;
+    const struct dpb_device_ops *device_ops;
+    const struct dpb_comm_ops *comm_ops;
+    const struct dpb_strategy_ops *strategy;
+    dpb_device *device;
+    dpb_comm *comm;
+    dpb_dataset *train, *test;
+    dpb_loader *loader, *test_loader;
+    dpb_step_engine *engine;
+    dpb_recorder *recorder;
+    /* measurements */
+    int64_t step_count, warmup; /* untraced steps; the first `warmup` are not timed */
+    struct dpb_step_times *times;
+    int64_t traced_count;
+    int64_t *traced_ns;
+    const struct dpb_event *events;
+    size_t event_count;
+    uint64_t events_lost;
+    int64_t test_correct, test_samples;
+};
+
+/* The last error line, for the launcher. */
+static char last_error[512];
+static bool quiet;
+
+static void keep_error(void *ctx, enum dpb_log_level level, const char *line)
+{
+    (void)ctx;
+    char out[4200];
+    int length = snprintf(out, sizeof(out), "%s\n", line);
+    if (!quiet && length > 0 && write(STDERR_FILENO, out, (size_t)length) < 0)
+        return; /* nobody reads; the launcher still gets the text */
+    if (level == DPB_LOG_ERROR) {
+        const char *text = strstr(line, "error: ");
+        snprintf(last_error, sizeof(last_error), "%s", text ? text + 7 : line);
+    }
+}
+
+static void progress(void *ctx, int64_t step, enum dpb_phase phase, int bucket)
+{
+    struct worker *w = ctx;
+    dpb_board_write(w->line, step, phase, bucket);
+}
+
+static dpb_status map_board(struct worker *w)
+{
+    struct dpb_board *board = mmap(NULL, sizeof(*board), PROT_READ | PROT_WRITE, MAP_SHARED,
+                                   DPB_WORKER_FD_BOARD, 0);
+    if (board == MAP_FAILED) {
+        dpb_error("cannot map the ranks' board: %s", strerror(errno));
+        return DPB_ERR_NO_MEMORY;
+    }
+    w->line = &board->line[w->rank];
+    dpb_board_write(w->line, 0, DPB_PHASE_SETUP, -1);
+    return DPB_OK;
+}
+
+static dpb_status read_job(struct worker *w)
+{
+    DPB_TRY(dpb_message_receive(DPB_WORKER_FD_CHANNEL, &w->message));
+    w->rank = (int)dpb_json_as_int(dpb_json_get(w->message, "rank"), 0);
+    w->size = (int)dpb_json_as_int(dpb_json_get(w->message, "size"), 1);
+    char prefix[32];
+    snprintf(prefix, sizeof(prefix), "rank %d", w->rank);
+    dpb_log_set_prefix(prefix);
+    DPB_TRY(dpb_config_from_text_json(w->registry->options, dpb_json_get(w->message, "config"),
+                                      &w->config));
+    w->job = (struct dpb_job){
+            .config = w->config,
+            .verify = dpb_json_as_bool(dpb_json_get(w->message, "verify"), false),
+            .integers = dpb_json_as_bool(dpb_json_get(w->message, "integers"), false),
+            .plant_rank = (int)dpb_json_as_int(dpb_json_get(w->message, "plant_rank"), -1),
+            .plant_step = dpb_json_as_int(dpb_json_get(w->message, "plant_step"), 0),
+            .keep_params = dpb_json_as_bool(dpb_json_get(w->message, "keep_params"), false),
+            .quiet = dpb_json_as_bool(dpb_json_get(w->message, "quiet"), false),
+    };
+    quiet = w->job.quiet;
+    w->e = dpb_config_struct(w->config, "experiment");
+    w->device_ops = dpb_registry_device(w->registry, w->e->device);
+    w->comm_ops = dpb_registry_comm(w->registry, w->e->comm);
+    w->strategy = dpb_registry_strategy(w->registry, w->e->strategy);
+    w->workload = w->job.integers ? w->registry->integer_workload
+                                  : dpb_registry_workload(w->registry, w->e->workload);
+    return map_board(w);
+}
+
+/* ---- open ---- */
+
+static dpb_status open_data(struct worker *w, const struct dpb_model *model)
+{
+    struct dpb_dataset_config dataset = {
+            .kind = w->job.integers ? "synthetic" : dpb_data_kind_text(w->e->data),
+            .folder = w->e->data_dir,
+            .sample_dim = {model->sample_dim[0], model->sample_dim[1], model->sample_dim[2]},
+            .classes = model->classes,
+            .seed = (uint64_t)w->e->seed,
+    };
+    DPB_TRY(dpb_dataset_open(&dataset, DPB_SPLIT_TRAIN, &w->train));
+    struct dpb_loader_config loader = {
+            .dataset = w->train,
+            .global_batch = w->e->global_batch,
+            .ranks = w->size,
+            .rank = w->rank,
+            .uneven = w->e->uneven,
+            .shuffle = true,
+            .seed = (uint64_t)w->e->seed,
+    };
+    DPB_TRY(dpb_loader_open(&loader, &w->loader));
+    bool evaluate = w->e->evaluate == DPB_EVALUATE_ON ||
+                    (w->e->evaluate == DPB_EVALUATE_AUTO && w->e->epochs > 0);
+    if (!evaluate || w->job.verify)
+        return DPB_OK;
+    DPB_TRY(dpb_dataset_open(&dataset, DPB_SPLIT_TEST, &w->test));
+    loader.dataset = w->test;
+    loader.shuffle = false;
+    loader.keep_last = true;
+    loader.epochs = 1;
+    return dpb_loader_open(&loader, &w->test_loader);
+}
+
+static dpb_status open_parts(struct worker *w)
+{
+    struct dpb_device_config device = {
+            .local_rank = w->rank,
+            .local_size = w->size,
+            .threads = (int)w->e->threads_per_rank,
+            .bind = w->e->bind,
+            .options = dpb_config_struct(w->config, "device"),
+    };
+    DPB_TRY(w->device_ops->open(&device, &w->device));
+    struct dpb_comm_config comm = {
+            .rank = w->rank,
+            .size = w->size,
+            .local_rank = w->rank,
+            .segment_fd = DPB_WORKER_FD_SEGMENT,
+            .timeout_ns = w->e->timeout_ns,
+            .options = dpb_config_struct(w->config, "comm"),
+    };
+    return w->comm_ops->open(&comm, &w->comm);
+}
+
+static dpb_status open_engine(struct worker *w)
+{
+    bool integers = w->job.integers;
+    struct dpb_step_config step = {
+            .device = w->device,
+            .comm = w->comm,
+            .workload = w->workload,
+            .workload_options = integers ? NULL : dpb_config_struct(w->config, "workload"),
+            .strategy = w->strategy,
+            .strategy_options = dpb_config_struct(w->config, "strategy"),
+            .bucket_given = dpb_config_is_explicit(w->config, "bucket"),
+            .source = dpb_loader_source(w->loader),
+            .batch_max = dpb_loader_batch_max(w->loader),
+            .global_batch = w->e->global_batch,
+            .seed = (uint64_t)w->e->seed,
+            .lr = integers ? w->workload->training.lr : w->e->lr,
+            .momentum = integers ? w->workload->training.momentum : w->e->momentum,
+            .weight_decay = integers ? w->workload->training.weight_decay : w->e->weight_decay,
+            .sum_gradients = integers,
+            .progress = progress,
+            .progress_ctx = w,
+    };
+    if (w->test_loader && dpb_loader_batch_max(w->test_loader) > step.batch_max)
+        step.batch_max = dpb_loader_batch_max(w->test_loader);
+    return dpb_step_open(&step, &w->engine);
+}
+
+/* All that is written during the timed steps, allocated and touched before them. */
+static dpb_status open_measurement(struct worker *w)
+{
+    w->step_count = w->e->epochs > 0 ? w->e->epochs * dpb_loader_steps_per_epoch(w->loader)
+                                     : w->e->steps;
+    w->warmup = w->e->warmup;
+    w->traced_count = w->job.verify ? 0 : w->e->trace_steps;
+    if (w->warmup >= w->step_count) {
+        dpb_error("--warmup %lld leaves no timed step of the %lld that --epochs gives",
+                  (long long)w->warmup, (long long)w->step_count);
+        dpb_log_hint("use a smaller --warmup or batch, or more --epochs");
+        return DPB_ERR_USAGE;
+    }
+    w->times = calloc((size_t)w->step_count, sizeof(*w->times));
+    w->traced_ns = calloc((size_t)w->traced_count + 1, sizeof(*w->traced_ns));
+    if (!w->times || !w->traced_ns)
+        return DPB_ERR_NO_MEMORY;
+    memset(w->times, 0xff, (size_t)w->step_count * sizeof(*w->times)); /* calloc does not touch */
+    if (w->traced_count == 0)
+        return DPB_OK;
+    struct dpb_recorder_config recorder = {
+            .rank = w->rank,
+            .events_per_lane = (size_t)w->traced_count * EVENTS_PER_STEP_BOUND,
+    };
+    return w->registry->recorder->open(&recorder, &w->recorder);
+}
+
+/* ---- train ---- */
+
+static dpb_status run_steps(struct worker *w, int64_t from, int64_t to)
+{
+    for (int64_t s = from; s < to; s++) {
+        DPB_TRY(dpb_step_run(w->engine, &w->times[s]));
+        if (!w->job.verify)
+            continue;
+        if (w->rank == w->job.plant_rank && s + 1 == w->job.plant_step)
+            dpb_step_plant_divergence(w->engine);
+        DPB_TRY(dpb_step_check_replicas(w->engine));
+    }
+    return DPB_OK;
+}
+
+static dpb_status run_traced(struct worker *w)
+{
+    if (w->traced_count == 0)
+        return DPB_OK;
+    dpb_step_set_recorder(w->engine, w->recorder);
+    DPB_TRY(w->comm_ops->barrier(w->comm));
+    for (int64_t s = 0; s < w->traced_count; s++) {
+        struct dpb_step_times times;
+        DPB_TRY(dpb_step_run(w->engine, &times));
+        w->traced_ns[s] = times.end_ns - times.start_ns;
+    }
+    dpb_step_set_recorder(w->engine, NULL);
+    return w->registry->recorder->drain(w->recorder, &w->events, &w->event_count,
+                                        &w->events_lost);
+}
+
+static dpb_status train(struct worker *w)
+{
+    DPB_TRY(run_steps(w, 0, w->warmup));
+    DPB_TRY(w->comm_ops->barrier(w->comm)); /* no rank starts the clock before the others */
+    DPB_TRY(run_steps(w, w->warmup, w->step_count));
+    /* Test accuracy belongs to the steps asked for, not to the traced extra ones. */
+    if (w->test_loader) {
+        struct dpb_batch_source source = dpb_loader_source(w->test_loader);
+        double loss;
+        DPB_TRY(dpb_step_evaluate(w->engine, &source, &w->test_correct, &w->test_samples, &loss));
+        DPB_TRY(w->comm_ops->barrier(w->comm));
+    }
+    DPB_TRY(run_traced(w));
+    return dpb_step_check_replicas(w->engine);
+}
+
+/* ---- report ---- */
+
+enum times_member {
+    TIMES_START,
+    TIMES_END,
+    TIMES_DATA,
+    TIMES_FORWARD,
+    TIMES_BACKWARD,
+    TIMES_SYNC,
+    TIMES_OPTIMIZER,
+    TIMES_COUNT
+};
+
+static int64_t times_get(const struct dpb_step_times *times, enum times_member member)
+{
+    const int64_t values[TIMES_COUNT] = {times->start_ns,    times->end_ns,  times->data_ns,
+                                         times->forward_ns,  times->backward_ns, times->sync_ns,
+                                         times->optimizer_ns};
+    return values[member];
+}
+
+static void report_times(const struct worker *w, dpb_json *result)
+{
+    static const char *const names[TIMES_COUNT] = {"start_ns",    "end_ns",      "data_ns",
+                                                   "forward_ns",  "backward_ns", "sync_ns",
+                                                   "optimizer_ns"};
+    for (int m = 0; m < TIMES_COUNT; m++) {
+        dpb_json *values = dpb_json_array();
+        for (int64_t s = w->warmup; s < w->step_count; s++)
+            dpb_json_append(values,
+                            dpb_json_int(times_get(&w->times[s], (enum times_member)m)));
+        dpb_json_set(result, names[m], values);
+    }
+    dpb_json *loss = dpb_json_array(), *samples = dpb_json_array();
+    for (int64_t s = 0; s < w->step_count; s++) {
+        dpb_json_append(loss, dpb_json_real(w->times[s].loss_sum));
+        dpb_json_append(samples, dpb_json_int(w->times[s].samples));
+    }
+    dpb_json_set(result, "loss_sum", loss);
+    dpb_json_set(result, "samples", samples);
+    dpb_json_set(result, "traced_ns", dpb_json_ints(w->traced_ns, (size_t)w->traced_count));
+}
+
+static dpb_json *comm_stats_json(const struct worker *w)
+{
+    struct dpb_comm_stats stats;
+    dpb_step_comm_stats(w->engine, &stats);
+    dpb_json *json = dpb_json_object();
+    dpb_json_set_int(json, "collectives", stats.collectives);
+    dpb_json_set_int(json, "wire_bytes", stats.wire_bytes);
+    dpb_json_set_int(json, "progress_cpu_ns", stats.progress_cpu_ns);
+    dpb_json_set_int(json, "wakeups", stats.wakeups);
+    dpb_json_set_int(json, "wake_late_p50_ns", stats.wake_late_p50_ns);
+    dpb_json_set_int(json, "wake_late_p99_ns", stats.wake_late_p99_ns);
+    dpb_json_set_int(json, "wake_late_max_ns", stats.wake_late_max_ns);
+    dpb_json_set_int(json, "link_late", stats.link_late);
+    return json;
+}
+
+static dpb_status keep_params(const struct worker *w)
+{
+    if (!w->job.keep_params || w->rank != 0)
+        return DPB_OK;
+    int64_t elements;
+    const float *params = dpb_step_params(w->engine, &elements);
+    size_t bytes = (size_t)elements * sizeof(float);
+    for (size_t done = 0; done < bytes;) {
+        ssize_t put = pwrite(DPB_WORKER_FD_BULK, (const char *)params + done, bytes - done,
+                             (off_t)done);
+        if (put <= 0) {
+            dpb_error("cannot hand over %zu bytes of parameters: %s", bytes, strerror(errno));
+            return DPB_ERR_IO;
+        }
+        done += (size_t)put;
+    }
+    return DPB_OK;
+}
+
+/* What the collectives of one step need on the emulated link; null without one. */
+static dpb_json *wire_json(const struct worker *w, const dpb_json *plan)
+{
+    const dpb_json *units = dpb_json_get(plan, "units");
+    int64_t total_ns = 0;
+    for (size_t i = 0; w->comm_ops->wire_ns && i < dpb_json_size(units); i++) {
+        int64_t bytes = dpb_json_as_int(dpb_json_get(dpb_json_at(units, i), "bytes"), 0);
+        int64_t ns = w->comm_ops->wire_ns(w->comm, DPB_COLL_ALL_REDUCE, bytes);
+        if (ns < 0)
+            return dpb_json_null();
+        total_ns += ns;
+    }
+    return w->comm_ops->wire_ns ? dpb_json_int(total_ns) : dpb_json_null();
+}
+
+static dpb_json *dataset_json(const struct worker *w)
+{
+    struct dpb_dataset_info info;
+    dpb_dataset_describe(w->train, &info);
+    dpb_json *json = dpb_json_object();
+    dpb_json_set_string(json, "kind", info.kind);
+    dpb_json_set_bool(json, "synthetic", info.synthetic);
+    dpb_json_set_string(json, "source", info.source);
+    dpb_json_set_int(json, "samples", info.samples);
+    dpb_json_set_int(json, "steps_per_epoch", dpb_loader_steps_per_epoch(w->loader));
+    dpb_json_set_int(json, "dropped_per_epoch", dpb_loader_dropped_per_epoch(w->loader));
+    return json;
+}
+
+static dpb_status report(struct worker *w)
+{
+    DPB_TRY(keep_params(w));
+    dpb_json *result = dpb_json_object();
+    struct rusage usage = {0};
+    getrusage(RUSAGE_SELF, &usage);
+    dpb_json_set_string(result, "type", "result");
+    dpb_json_set_int(result, "rank", w->rank);
+    dpb_json_set_int(result, "pid", (int64_t)getpid());
+    report_times(w, result);
+    dpb_json_set(result, "events", dpb_events_to_json(w->events, w->event_count));
+    dpb_json_set_int(result, "events_lost", (int64_t)w->events_lost);
+    dpb_json_set(result, "device", w->device_ops->describe(w->device));
+    dpb_json_set(result, "comm", w->comm_ops->describe(w->comm));
+    dpb_json *plan = dpb_step_plan_json(w->engine);
+    dpb_json_set(result, "wire_ns_per_step", wire_json(w, plan));
+    dpb_json_set(result, "plan", plan);
+    dpb_json_set(result, "memory", dpb_step_memory_json(w->engine));
+    dpb_json_set_int(result, "peak_bytes", (int64_t)usage.ru_maxrss * 1024);
+    dpb_json_set(result, "comm_stats", comm_stats_json(w));
+    char hash[24];
+    snprintf(hash, sizeof(hash), "%016llx", (unsigned long long)dpb_step_param_hash(w->engine));
+    dpb_json_set_string(result, "param_hash", hash);
+    dpb_json_set_int(result, "test_correct", w->test_correct);
+    dpb_json_set_int(result, "test_samples", w->test_samples);
+    dpb_json_set(result, "dataset", dataset_json(w));
+    dpb_status st = dpb_message_send(DPB_WORKER_FD_CHANNEL, result);
+    dpb_json_free(result);
+    if (st == DPB_OK)
+        dpb_board_write(w->line, dpb_step_count(w->engine), DPB_PHASE_DONE, -1);
+    return st;
+}
+
+static void report_error(dpb_status st)
+{
+    dpb_json *message = dpb_json_object();
+    dpb_json_set_string(message, "type", "error");
+    dpb_json_set_int(message, "status", st);
+    dpb_json_set_string(message, "text", last_error[0] ? last_error : dpb_status_text(st));
+    /* The launcher may be gone; then nobody is left to tell. */
+    (void)dpb_message_send(DPB_WORKER_FD_CHANNEL, message);
+    dpb_json_free(message);
+}
+
+static void worker_close(struct worker *w)
+{
+    if (w->recorder)
+        w->registry->recorder->close(w->recorder);
+    if (w->engine)
+        dpb_step_close(w->engine);
+    dpb_loader_close(w->test_loader);
+    dpb_dataset_close(w->test);
+    dpb_loader_close(w->loader);
+    dpb_dataset_close(w->train);
+    if (w->comm)
+        w->comm_ops->close(w->comm);
+    if (w->device)
+        w->device_ops->close(w->device);
+    dpb_config_free(w->config);
+    dpb_json_free(w->message);
+    free(w->times);
+    free(w->traced_ns);
+}
+
+int dpb_worker_main(const struct dpb_registry *registry)
+{
+    struct worker w = {.registry = registry};
+    dpb_log_set_sink(keep_error, NULL);
+    dpb_status st = read_job(&w);
+    if (st < 0) {
+        if (!w.message)
+            dpb_error("`dpbench " DPB_WORKER_VERB "` is for the launcher, not for people");
+        report_error(st);
+        return dpb_status_exit_code(st);
+    }
+    DPB_TRY_GOTO(st, open_parts(&w), out);
+    DPB_TRY_GOTO(st, open_data(&w, w.workload->model(dpb_config_struct(w.config, "workload"))),
+                 out);
+    DPB_TRY_GOTO(st, open_engine(&w), out);
+    DPB_TRY_GOTO(st, open_measurement(&w), out);
+    DPB_TRY_GOTO(st, train(&w), out);
+    DPB_TRY_GOTO(st, report(&w), out);
+out:
+    if (st < 0) {
+        if (w.comm)
+            w.comm_ops->abort(w.comm, last_error[0] ? last_error : dpb_status_text(st));
+        report_error(st);
+        /* Peers may be gone or stuck: closing would wait for them. */
+        return dpb_status_exit_code(st);
+    }
+    worker_close(&w);
+    return 0;
+}
