@@ -143,14 +143,15 @@ static dpb_status greet(struct dpb_shm_comm *comm)
         struct greeting other;
         memcpy(&other, dpb_shm_call_data(comm, r), sizeof(other));
         if (memcmp(&other, &mine, sizeof(mine)) != 0)
-            return dpb_shm_fail(comm, DPB_ERR_MISMATCH, "start all ranks with the same options",
-                                "open: ranks disagree: rank %d: algorithm %s, link %g B/s, %" PRId64
-                                " ns; rank %d: algorithm %s, link %g B/s, %" PRId64 " ns",
-                                comm->base.rank,
-                                algorithm_choices[mine.algorithm == DPB_ALGORITHM_RING].name,
-                                mine.bw_bytes_per_s, mine.latency_ns, r,
-                                algorithm_choices[other.algorithm == DPB_ALGORITHM_RING].name,
-                                other.bw_bytes_per_s, other.latency_ns);
+            return dpb_shm_fail(
+                    comm, DPB_ERR_MISMATCH, "start all ranks with the same options",
+                    "rank %d: open: ranks disagree: rank %d: algorithm %s, link %g B/s, %" PRId64
+                    " ns; rank %d: algorithm %s, link %g B/s, %" PRId64 " ns",
+                    comm->base.rank, comm->base.rank,
+                    algorithm_choices[mine.algorithm == DPB_ALGORITHM_RING].name,
+                    mine.bw_bytes_per_s, mine.latency_ns, r,
+                    algorithm_choices[other.algorithm == DPB_ALGORITHM_RING].name,
+                    other.bw_bytes_per_s, other.latency_ns);
     }
     return DPB_OK;
 }

@@ -61,7 +61,6 @@ dpb_status dpb_shm_fail(struct dpb_shm_comm *comm, dpb_status st, const char *hi
     struct dpb_shm_control *control = comm->control;
     uint32_t unclaimed = 0;
     if (atomic_compare_exchange_strong(&control->failure_claimed, &unclaimed, 1)) {
-        control->failure_rank = comm->base.rank;
         control->failure_status = st;
         memcpy(control->failure_text, text, sizeof(text));
         poison_all(comm);
@@ -79,8 +78,7 @@ dpb_status dpb_shm_adopt(struct dpb_shm_comm *comm, const struct dpb_shm_subject
     char text[DPB_SHM_TEXT + 256];
     dpb_shm_subject_text(comm, subject, what, sizeof(what));
     /* The record came through shared memory: its text is bounded here, whatever is in it. */
-    snprintf(text, sizeof(text), "%s failed, because of rank %d: %.*s", what, control->failure_rank,
-             DPB_SHM_TEXT - 1, control->failure_text);
+    snprintf(text, sizeof(text), "%s failed: %.*s", what, DPB_SHM_TEXT - 1, control->failure_text);
     return end_here(comm, (dpb_status)control->failure_status, text, NULL);
 }
 

@@ -73,8 +73,8 @@ struct dpb_shm_control {
     /* The first failure of any rank. Written by the rank that claimed it, there when `failed` is
      * poisoned, after which every other word above and in the ranks is poisoned. */
     _Atomic uint32_t failure_claimed;
-    int32_t failure_rank, failure_status;
-    char failure_text[DPB_SHM_TEXT];
+    int32_t failure_status;
+    char failure_text[DPB_SHM_TEXT]; /* names the rank that writes it */
     struct dpb_shm_word failed;
     struct dpb_shm_rank rank[DPB_COMM_RANKS_MAX];
 };
