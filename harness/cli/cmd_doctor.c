@@ -158,7 +158,8 @@ static dpb_status run(const struct dpb_registry *registry, const struct dpb_comm
     find_data(&d, registry);
     bool gnuplot = in_path("gnuplot");
     find(&d, gnuplot, false, "gnuplot",
-         gnuplot ? "found: reports have plots" : "not found: reports come without plots; install gnuplot-nox");
+         gnuplot ? "found: reports have plots"
+                 : "not found: reports come without plots; install gnuplot-nox");
     find_space(&d);
     if (o->json) {
         struct dpb_str text = {0};

@@ -28,9 +28,8 @@ static const struct dpb_option rows[] = {
          .help = "print Markdown (options only): docs/options.md"},
 };
 
-static const struct dpb_option_table table = {"command", "list", rows,
-                                              sizeof(rows) / sizeof(rows[0]),
-                                              sizeof(struct list_options)};
+static const struct dpb_option_table table = {
+        "command", "list", rows, sizeof(rows) / sizeof(rows[0]), sizeof(struct list_options)};
 
 /* word of the command line -> kind of part */
 static const char *const kinds[][2] = {{"workloads", "workload"},

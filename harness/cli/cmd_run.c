@@ -28,9 +28,8 @@ static const struct dpb_option rows[] = {
          .help = "print the summary as JSON"},
 };
 
-static const struct dpb_option_table table = {"command", "run", rows,
-                                              sizeof(rows) / sizeof(rows[0]),
-                                              sizeof(struct run_options)};
+static const struct dpb_option_table table = {
+        "command", "run", rows, sizeof(rows) / sizeof(rows[0]), sizeof(struct run_options)};
 
 static dpb_status run(const struct dpb_registry *registry, const struct dpb_command_line *line,
                       const void *options)

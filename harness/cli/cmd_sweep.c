@@ -45,9 +45,8 @@ static const struct dpb_option rows[] = {
          .help = "print the summary, or the plan, as JSON"},
 };
 
-static const struct dpb_option_table table = {"command", "sweep", rows,
-                                              sizeof(rows) / sizeof(rows[0]),
-                                              sizeof(struct sweep_options)};
+static const struct dpb_option_table table = {
+        "command", "sweep", rows, sizeof(rows) / sizeof(rows[0]), sizeof(struct sweep_options)};
 
 static dpb_status print_plan(const struct dpb_plan *plan, bool json)
 {

@@ -8,6 +8,8 @@
 #include "dpb_log.h"
 #include "dpb_verify.h"
 
+#define STEPS_MAX 16
+
 struct verify_options {
     bool json;
 };
@@ -72,12 +74,30 @@ static dpb_status print_json(const dpb_json *cells)
     return st;
 }
 
-/* All ranks, and few steps, unless the user says otherwise: verification is about bits, not time. */
+/* Rounding differences grow with every step, and no bound would tell them from faults. */
+static dpb_status check_steps(const struct dpb_plan *plan)
+{
+    for (size_t i = 0; i < plan->cell_count; i++) {
+        const struct dpb_experiment *e = dpb_config_struct(plan->cells[i].config, "experiment");
+        if (e->epochs == 0 && e->steps <= STEPS_MAX)
+            continue;
+        dpb_error("verify compares at most %d steps: rounding differences grow beyond any bound",
+                  STEPS_MAX);
+        dpb_log_hint("use --steps %d or less; `dpbench run` compares the replicas after any number "
+                     "of steps",
+                     STEPS_MAX);
+        return DPB_ERR_USAGE;
+    }
+    return DPB_OK;
+}
+
+/* Two ranks, and few steps, unless the user says otherwise: verification is about bits, not time.
+ */
 static dpb_status set_defaults(const struct dpb_registry *registry,
                                const struct dpb_settings *given, struct dpb_settings *settings)
 {
     static const char *const defaults[][2] = {
-            {"ranks", "2"}, {"steps", "12"}, {"trace-steps", "0"}};
+            {"ranks", "2"}, {"steps", "8"}, {"warmup", "2"}, {"trace-steps", "0"}};
     for (size_t i = 0; i < sizeof(defaults) / sizeof(defaults[0]); i++)
         if (!dpb_settings_find(given, defaults[i][0]) &&
             !(i == 1 && dpb_settings_find(given, "epochs")))
@@ -133,6 +153,7 @@ static dpb_status run(const struct dpb_registry *registry, const struct dpb_comm
             .name = "verify",
     };
     DPB_TRY_GOTO(st, dpb_plan_build(&input, &plan), out);
+    DPB_TRY_GOTO(st, check_steps(&plan), out);
     DPB_TRY_GOTO(st, dpb_driver_preflight(registry, &plan), out);
     st = verify_cells(registry, &plan, o->json);
 out:
@@ -142,16 +163,17 @@ out:
 }
 
 const struct dpb_verb dpb_verb_verify = {
-        .command = {.name = "verify",
-                    .arguments = "",
-                    .summary = "check that replicas are identical and equal one big batch",
-                    .description =
-                            "Trains with N ranks and with one rank on the same samples and compares "
-                            "losses and parameters: within a bound for the real network, bit by bit "
-                            "with integer-valued gradients. Replicas are compared after every step, "
-                            "and a planted divergence must be found. Lists, such as --strategy "
-                            "none,naive,ddp, verify several cells.",
-                    .table = &table,
-                    .takes_experiment = true},
+        .command =
+                {.name = "verify",
+                 .arguments = "",
+                 .summary = "check that replicas are identical and equal one big batch",
+                 .description =
+                         "Trains with N ranks and with one rank on the same samples and compares "
+                         "losses and parameters: within a bound for the real network, bit by bit "
+                         "with integer-valued gradients. Replicas are compared after every step, "
+                         "and a planted divergence must be found. Lists, such as --strategy "
+                         "none,naive,ddp, verify several cells.",
+                 .table = &table,
+                 .takes_experiment = true},
         .run = run,
 };

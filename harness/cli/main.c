@@ -28,7 +28,8 @@ static void print_help(void)
         printf("  %-8s %s\n", verbs[i]->command.name, verbs[i]->command.summary);
     printf("\n`dpbench COMMAND --help` explains a command and its options; `dpbench list options`\n"
            "names every option of an experiment. `dpbench --version` tells the version.\n\n"
-           "exit codes: 0 done, 1 a check failed, 2 usage, 3 nothing could run, 4 time-out or dead\n"
+           "exit codes: 0 done, 1 a check failed, 2 usage, 3 nothing could run, 4 time-out or "
+           "dead\n"
            "rank, 5 not enough data, 130 interrupted\n");
 }
 
@@ -51,8 +52,8 @@ static dpb_status run_verb(const struct dpb_verb *verb, int argc, char **argv)
     _Alignas(16) char options[COMMAND_OPTIONS_BYTES] = {0};
     struct dpb_command_line line = {0};
     const struct dpb_registry *registry = dpb_registry_get();
-    dpb_status st = dpb_command_line_parse(&verb->command, registry->options, argc, argv, options,
-                                           &line);
+    dpb_status st =
+            dpb_command_line_parse(&verb->command, registry->options, argc, argv, options, &line);
     if (st == DPB_OK && !line.help)
         st = verb->run(registry, &line, options);
     dpb_settings_release(&line.experiment);

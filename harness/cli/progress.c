@@ -49,8 +49,8 @@ static void draw(const struct dpb_progress *p, const char *label)
     }
     int length = snprintf(text, sizeof(text), "[%zu/%zu]%s  %s", p->done + 1, p->total, eta, label);
     if (p->step > 0 && length < (int)sizeof(text))
-        length += snprintf(text + length, sizeof(text) - (size_t)length, "  step %" PRId64,
-                           p->step);
+        length +=
+                snprintf(text + length, sizeof(text) - (size_t)length, "  step %" PRId64, p->step);
     fprintf(stderr, "\r%.*s\033[K", width, text);
     fflush(stderr);
     line_is_drawn = true;

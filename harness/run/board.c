@@ -20,14 +20,13 @@ void dpb_board_text(const struct dpb_board_line *line, char *text, size_t text_b
         return;
     }
     int64_t step = atomic_load_explicit(&line->step, memory_order_relaxed);
-    enum dpb_phase phase =
-            (enum dpb_phase)atomic_load_explicit(&line->phase, memory_order_relaxed);
+    enum dpb_phase phase = (enum dpb_phase)atomic_load_explicit(&line->phase, memory_order_relaxed);
     int bucket = atomic_load_explicit(&line->bucket, memory_order_relaxed);
     if (step == 0)
         snprintf(text, text_bytes, "%s, before the first step", dpb_phase_text(phase));
     else if (bucket < 0)
         snprintf(text, text_bytes, "step %" PRId64 " (%s)", step, dpb_phase_text(phase));
     else
-        snprintf(text, text_bytes, "step %" PRId64 " (%s, bucket %d)", step,
-                 dpb_phase_text(phase), bucket);
+        snprintf(text, text_bytes, "step %" PRId64 " (%s, bucket %d)", step, dpb_phase_text(phase),
+                 bucket);
 }

@@ -59,7 +59,8 @@ static int64_t step_ns(const struct dpb_launch_result *result, size_t s)
 {
     int64_t longest = 0;
     for (int r = 0; r < result->rank_count; r++) {
-        int64_t ns = at_i64(result->ranks[r], "end_ns", s) - at_i64(result->ranks[r], "start_ns", s);
+        int64_t ns =
+                at_i64(result->ranks[r], "end_ns", s) - at_i64(result->ranks[r], "start_ns", s);
         longest = ns > longest ? ns : longest;
     }
     return longest;
@@ -164,8 +165,7 @@ static void put_samples(const struct dpb_cell_outcome *o, dpb_json *record)
                                          "optimizer_ns"};
     dpb_json *phase = dpb_json_object();
     for (size_t i = 0; i < sizeof(phases) / sizeof(phases[0]); i++)
-        dpb_json_set_real(phase, phases[i],
-                          median_per_step(result, mean_phase_of_step, phases[i]));
+        dpb_json_set_real(phase, phases[i], median_per_step(result, mean_phase_of_step, phases[i]));
     dpb_json_set(record, "phases", phase);
 
     const struct dpb_experiment *e =
@@ -294,10 +294,8 @@ static dpb_status traced_collect(const struct dpb_launch_result *result, struct 
         size_t count = 0;
         DPB_TRY(dpb_events_from_json(dpb_json_get(result->ranks[r], "events"), &events, &count,
                                      &traced->names[r]));
-        traced->lost +=
-                (uint64_t)dpb_json_as_int(dpb_json_get(result->ranks[r], "events_lost"), 0);
-        struct dpb_event *all =
-                realloc(traced->events, (traced->count + count + 1) * sizeof(*all));
+        traced->lost += (uint64_t)dpb_json_as_int(dpb_json_get(result->ranks[r], "events_lost"), 0);
+        struct dpb_event *all = realloc(traced->events, (traced->count + count + 1) * sizeof(*all));
         if (!all) {
             free(events);
             return DPB_ERR_NO_MEMORY;
@@ -531,9 +529,9 @@ static bool put_probe(const struct dpb_cell_outcome *o, dpb_json *record)
 
 static void put_absent(dpb_json *record, const char *reason)
 {
-    static const char *const keys[] = {"device",        "comm",   "verified",   "phases", "overlap",
-                                       "communication", "memory", "throughput", "energy", "training",
-                                       "trace"};
+    static const char *const keys[] = {"device",  "comm",          "verified", "phases",
+                                       "overlap", "communication", "memory",   "throughput",
+                                       "energy",  "training",      "trace"};
     for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++)
         dpb_json_set_absent(record, keys[i], reason);
     dpb_json_set(record, "samples_step_ns", dpb_json_array());
@@ -559,7 +557,8 @@ static dpb_status put_results(const struct dpb_cell_outcome *o, dpb_json *record
         return DPB_OK;
     *status = DPB_RECORD_INVALID;
     snprintf(reason, reason_bytes, "%s",
-             finite ? "replicas differ after training" : "the loss is not finite (try a smaller --lr)");
+             finite ? "replicas differ after training"
+                    : "the loss is not finite (try a smaller --lr)");
     dpb_json_set(record, "samples_step_ns", dpb_json_array());
     return DPB_OK;
 }

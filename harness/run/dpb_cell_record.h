@@ -16,7 +16,7 @@ extern "C" {
 
 /* How much of its cores a launch could use, before and after (dpb_probe.h). */
 struct dpb_attempt {
-    double availability; /* the least of all cores, before and after */
+    double availability;   /* the least of all cores, before and after */
     double median_step_ns; /* NaN when the launch failed */
 };
 
@@ -27,10 +27,10 @@ struct dpb_cell_outcome {
     const struct dpb_plan *plan;
     struct dpb_plan_launch launch;
     int64_t order;
-    dpb_status status;                        /* of the launch that counts */
+    dpb_status status; /* of the launch that counts */
     const struct dpb_launch_result *result;
-    const dpb_json *host;                     /* dpb_host_json() */
-    const struct dpb_attempt *attempts;       /* all launches of this cell and repeat */
+    const dpb_json *host;               /* dpb_host_json() */
+    const struct dpb_attempt *attempts; /* all launches of this cell and repeat */
     int attempt_count;
     int attempt_used;
     double probe_limit;

@@ -1,6 +1,7 @@
 /* dpb_channel.h: JSON messages between the launcher and a rank, over a stream socket.
  *
- * A message is its length in bytes (8 bytes, host order: both ends are one machine) and JSON text. */
+ * A message is its length in bytes (8 bytes, host order: both ends are one machine) and JSON text.
+ */
 #ifndef DPB_CHANNEL_H
 #define DPB_CHANNEL_H
 
@@ -16,7 +17,8 @@ extern "C" {
 
 #define DPB_MESSAGE_BYTES_MAX (1ull << 30)
 
-/* Send one message, blocking; a peer that is gone is DPB_ERR_RANK_FAILED (no SIGPIPE), not logged. */
+/* Send one message, blocking; a peer that is gone is DPB_ERR_RANK_FAILED (no SIGPIPE), not logged.
+ */
 dpb_status dpb_message_send(int fd, const dpb_json *message);
 
 /* Receive one message, blocking. DPB_END when the peer closed before one began. */

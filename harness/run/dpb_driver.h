@@ -17,8 +17,8 @@ extern "C" {
 
 /* What is going on, for a progress display. */
 struct dpb_progress {
-    size_t done, total;    /* launches */
-    const char *label;     /* of the cell that runs, or has just ended */
+    size_t done, total; /* launches */
+    const char *label;  /* of the cell that runs, or has just ended */
     int repeat;
     int64_t step;          /* of the slowest rank; -1 when the launch has ended */
     int64_t steps;         /* it will train; 0 when only the data set tells */
@@ -26,7 +26,7 @@ struct dpb_progress {
     double median_step_ns; /* when it has ended; NaN when it failed */
     double availability;
     bool repeats_for_noise; /* ended below the probe limit, and is tried again */
-    int64_t eta_ns;        /* -1: not known yet */
+    int64_t eta_ns;         /* -1: not known yet */
 };
 
 struct dpb_driver_config {
@@ -58,8 +58,7 @@ dpb_status dpb_driver_preflight(const struct dpb_registry *registry, const struc
 
 /* Run the plan. DPB_OK when every launch is ok; else the status of the first that is not
  * (DPB_ERR_INTERRUPTED when interrupted). Records and manifest are valid in every case. */
-dpb_status dpb_driver_run(const struct dpb_driver_config *config,
-                          struct dpb_driver_result *result);
+dpb_status dpb_driver_run(const struct dpb_driver_config *config, struct dpb_driver_result *result);
 
 #ifdef __cplusplus
 }

@@ -16,8 +16,8 @@ int dpb_host_cores(void);
  * "environment": {allow-listed variables that are set}}. Caller owns. */
 dpb_json *dpb_host_json(void);
 
-/* 16 hex digits over what makes two machines comparable: CPU model, cores, memory to the GiB, kernel
- * release, libraries that compute. Not the host's name. */
+/* 16 hex digits over what makes two machines comparable: CPU model, cores, memory to the GiB,
+ * kernel release, libraries that compute. Not the host's name. */
 void dpb_host_fingerprint(const dpb_json *host, const dpb_json *device, char text[17]);
 
 /* {"version", "git_sha", "dirty", "build": {"type", "compiler", "flags"}}. Caller owns. */

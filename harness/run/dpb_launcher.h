@@ -54,8 +54,7 @@ struct dpb_launch_result {
 /* Run one launch. Failures are logged with rank, pid, signal or exit code, and step:
  * DPB_ERR_RANK_FAILED, DPB_ERR_TIMEOUT, DPB_ERR_INTERRUPTED, or the status a rank reported. The
  * result is filled in every case and needs dpb_launch_result_release(). */
-dpb_status dpb_launch_run(const struct dpb_launch_config *config,
-                          struct dpb_launch_result *result);
+dpb_status dpb_launch_run(const struct dpb_launch_config *config, struct dpb_launch_result *result);
 void dpb_launch_result_release(struct dpb_launch_result *result);
 
 #ifdef __cplusplus

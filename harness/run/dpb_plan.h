@@ -16,8 +16,8 @@ extern "C" {
 #endif
 
 struct dpb_plan_cell {
-    dpb_config *config;       /* resolved */
-    char *label;              /* "ranks=2 bucket=1MiB overlap=on": the axes; "" with one cell */
+    dpb_config *config; /* resolved */
+    char *label;        /* "ranks=2 bucket=1MiB overlap=on": the axes; "" with one cell */
     char *series, *compute_series;
 };
 
@@ -40,11 +40,11 @@ struct dpb_plan {
 
 struct dpb_plan_input {
     const struct dpb_registry *registry;
-    const struct dpb_sweep_file *file;  /* NULL: flags only */
-    const struct dpb_settings *flags;   /* the command line; over the file */
-    bool sweep;        /* ranks auto is an axis, lists are axes; else one cell is demanded */
-    int cores;         /* of this machine */
-    const char *name;  /* when the file gives none */
+    const struct dpb_sweep_file *file; /* NULL: flags only */
+    const struct dpb_settings *flags;  /* the command line; over the file */
+    bool sweep;       /* ranks auto is an axis, lists are axes; else one cell is demanded */
+    int cores;        /* of this machine */
+    const char *name; /* when the file gives none */
 };
 
 /* Expand axes, drop excluded cells, drop per cell the options that cannot take effect in it (a

@@ -1,5 +1,5 @@
-/* dpb_registry.h: the parts of this build, by kind. Filled in harness/cli, the only place that names
- * concrete parts; everything below finds them here by name. */
+/* dpb_registry.h: the parts of this build, by kind. Filled in harness/cli, the only place that
+ * names concrete parts; everything below finds them here by name. */
 #ifndef DPB_REGISTRY_H
 #define DPB_REGISTRY_H
 
@@ -36,8 +36,7 @@ const struct dpb_workload_ops *dpb_registry_workload(const struct dpb_registry *
                                                      const char *name);
 const struct dpb_device_ops *dpb_registry_device(const struct dpb_registry *registry,
                                                  const char *name);
-const struct dpb_comm_ops *dpb_registry_comm(const struct dpb_registry *registry,
-                                             const char *name);
+const struct dpb_comm_ops *dpb_registry_comm(const struct dpb_registry *registry, const char *name);
 const struct dpb_strategy_ops *dpb_registry_strategy(const struct dpb_registry *registry,
                                                      const char *name);
 

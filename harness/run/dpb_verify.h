@@ -1,9 +1,9 @@
 /* dpb_verify.h: does data-parallel training do what one big batch does?
  *
- * N ranks with batch B/N and one rank with batch B see the same samples in every step; the losses and
- * the parameters afterwards must agree: within a bound for a real network (the sums are associated
- * differently), bit by bit with integer-valued gradients. Replicas are compared after every step,
- * and a planted divergence must be found by that comparison. */
+ * N ranks with batch B/N and one rank with batch B see the same samples in every step; the losses
+ * and the parameters afterwards must agree: within a bound for a real network (the sums are
+ * associated differently), bit by bit with integer-valued gradients. Replicas are compared after
+ * every step, and a planted divergence must be found by that comparison. */
 #ifndef DPB_VERIFY_H
 #define DPB_VERIFY_H
 
@@ -26,10 +26,10 @@ extern "C" {
 #define DPB_VERIFY_LOSS_RTOL  1e-4
 
 struct dpb_verify_check {
-    const char *name;   /* static */
+    const char *name; /* static */
     bool passed;
     bool skipped;
-    char detail[512];   /* what was seen, against which bound */
+    char detail[512]; /* what was seen, against which bound */
 };
 
 #define DPB_VERIFY_CHECKS_MAX 8
@@ -49,8 +49,7 @@ struct dpb_verify_config {
 
 /* Run all checks: DPB_OK when all passed, DPB_ERR_CHECK when some did not; other statuses when the
  * ranks could not run at all (logged). The result holds the checks made so far in every case. */
-dpb_status dpb_verify_run(const struct dpb_verify_config *config,
-                          struct dpb_verify_result *result);
+dpb_status dpb_verify_run(const struct dpb_verify_config *config, struct dpb_verify_result *result);
 
 #ifdef __cplusplus
 }

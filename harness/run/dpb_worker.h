@@ -16,13 +16,13 @@ extern "C" {
 /* What the launcher asks of every rank. */
 struct dpb_job {
     const dpb_config *config; /* resolved cell */
-    bool verify;              /* replicas are compared after every step, nothing is timed or traced */
-    bool integers;            /* the registry's integer workload instead of the config's: gradients
-                                 are summed, learning rate and momentum are the workload's */
-    int plant_rank;           /* verify: this rank flips one bit after step plant_step; -1: none */
+    bool verify;    /* replicas are compared after every step, nothing is timed or traced */
+    bool integers;  /* the registry's integer workload instead of the config's: gradients
+                       are summed, learning rate and momentum are the workload's */
+    int plant_rank; /* verify: this rank flips one bit after step plant_step; -1: none */
     int64_t plant_step;
-    bool quiet;               /* no log lines: the failure is expected, its text is reported */
-    bool keep_params;         /* rank 0 leaves its parameters in the launch's bulk memory */
+    bool quiet;       /* no log lines: the failure is expected, its text is reported */
+    bool keep_params; /* rank 0 leaves its parameters in the launch's bulk memory */
 };
 
 /* As JSON for dpb_launch_config.job; caller owns. NULL when out of memory. */

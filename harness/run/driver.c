@@ -33,7 +33,7 @@ struct driver {
     bool *done; /* per launch, when resuming */
     int64_t noise_retries_left;
     int64_t start_ns;
-    size_t ended; /* launches of this session */
+    size_t ended;      /* launches of this session */
     bool records_lost; /* a record could not be written: going on would lose more */
     struct dpb_progress progress;
 };
@@ -88,7 +88,8 @@ dpb_status dpb_run_folder_new(const char *wanted, const char *name, char **folde
     }
     if (exists(made, "records.jsonl") || exists(made, "manifest.json")) {
         dpb_error("\"%s\" already holds a run", made);
-        dpb_log_hint("continue it with `dpbench sweep --resume %s`, or choose another folder", made);
+        dpb_log_hint("continue it with `dpbench sweep --resume %s`, or choose another folder",
+                     made);
         return DPB_ERR_USAGE;
     }
     DPB_TRY(dpb_mkdir_p(made));
@@ -405,7 +406,7 @@ dpb_status dpb_driver_run(const struct dpb_driver_config *config, struct dpb_dri
             break;
         }
     }
-    st = manifest_write(&d, first == DPB_OK                    ? "complete"
+    st = manifest_write(&d, first == DPB_OK                ? "complete"
                             : first == DPB_ERR_INTERRUPTED ? "interrupted"
                                                            : "failed");
 out:

@@ -19,7 +19,8 @@ static const struct dpb_choice evaluate_choices[] = {
 };
 
 static const struct dpb_choice data_choices[] = {
-        {"fashion-mnist", DPB_DATA_FASHION_MNIST, "60,000 real images (Debian: dataset-fashion-mnist)"},
+        {"fashion-mnist", DPB_DATA_FASHION_MNIST,
+         "60,000 real images (Debian: dataset-fashion-mnist)"},
         {"mnist", DPB_DATA_MNIST, "60,000 real images, from --data-dir"},
         {"synthetic", DPB_DATA_SYNTHETIC, "made up by seed; recorded as such"},
         {NULL, 0, NULL},

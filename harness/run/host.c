@@ -14,8 +14,9 @@
 #include "build_info.h"
 
 /* Only these reach a record: a whole environment would carry secrets. */
-static const char *const environment_prefixes[] = {"OMP_",   "KMP_",  "DNNL_", "ONEDNN_", "OPENBLAS_",
-                                                   "SLURM_", "OMPI_", "PMI_",  "NCCL_",   "CUDA_"};
+static const char *const environment_prefixes[] = {"OMP_",      "KMP_",   "DNNL_", "ONEDNN_",
+                                                   "OPENBLAS_", "SLURM_", "OMPI_", "PMI_",
+                                                   "NCCL_",     "CUDA_"};
 
 extern char **environ;
 

@@ -21,11 +21,11 @@
 #include "dpb_log.h"
 #include "dpb_units.h"
 
-#define POLL_MS      50
-#define TICK_NS      100000000ll
-#define GRACE_NS     300000000ll  /* for other ranks' errors to arrive, to find the root cause */
-#define REAP_NS      5000000000ll /* after its result, for a rank to exit */
-#define HIGH_FD      20           /* above every fixed descriptor */
+#define POLL_MS  50
+#define TICK_NS  100000000ll
+#define GRACE_NS 300000000ll  /* for other ranks' errors to arrive, to find the root cause */
+#define REAP_NS  5000000000ll /* after its result, for a rank to exit */
+#define HIGH_FD  20           /* above every fixed descriptor */
 
 struct rank {
     pid_t pid;
@@ -135,8 +135,8 @@ static dpb_status send_job(struct launch *l, int r)
 static dpb_status start_all(struct launch *l)
 {
     DPB_TRY(memory_file("dpbench-board", sizeof(struct dpb_board), &l->board_fd));
-    l->board = mmap(NULL, sizeof(struct dpb_board), PROT_READ | PROT_WRITE, MAP_SHARED,
-                    l->board_fd, 0);
+    l->board = mmap(NULL, sizeof(struct dpb_board), PROT_READ | PROT_WRITE, MAP_SHARED, l->board_fd,
+                    0);
     if (l->board == MAP_FAILED) {
         l->board = NULL;
         dpb_error("cannot map the ranks' board: %s", strerror(errno));
@@ -233,8 +233,8 @@ static dpb_status take_messages(struct launch *l, int r)
             rank->result = message;
             message = NULL;
         } else {
-            rank->error = (dpb_status)dpb_json_as_int(dpb_json_get(message, "status"),
-                                                      DPB_ERR_INTERNAL);
+            rank->error =
+                    (dpb_status)dpb_json_as_int(dpb_json_get(message, "status"), DPB_ERR_INTERNAL);
             snprintf(rank->error_text, sizeof(rank->error_text), "%s",
                      dpb_json_as_string(dpb_json_get(message, "text"), ""));
         }
@@ -278,8 +278,7 @@ static int find_culprit(const struct launch *l)
             return r;
         const struct dpb_board_line *line = &l->board->line[r];
         if (worst < 0 || line->step < l->board->line[worst].step ||
-            (line->step == l->board->line[worst].step &&
-             line->phase < l->board->line[worst].phase))
+            (line->step == l->board->line[worst].step && line->phase < l->board->line[worst].phase))
             worst = r;
     }
     return worst;
@@ -317,8 +316,7 @@ static dpb_status root_cause(struct launch *l)
     for (int r = 0; r < l->config->ranks; r++) {
         if (l->rank[r].error == DPB_OK)
             continue;
-        bool echo = l->rank[r].error == DPB_ERR_RANK_FAILED ||
-                    l->rank[r].error == DPB_ERR_TIMEOUT;
+        bool echo = l->rank[r].error == DPB_ERR_RANK_FAILED || l->rank[r].error == DPB_ERR_TIMEOUT;
         bool root_is_echo = root >= 0 && (l->rank[root].error == DPB_ERR_RANK_FAILED ||
                                           l->rank[root].error == DPB_ERR_TIMEOUT);
         if (root < 0 || (root_is_echo && !echo))
@@ -408,11 +406,8 @@ static dpb_status take_bulk(struct launch *l)
 dpb_status dpb_launch_run(const struct dpb_launch_config *config, struct dpb_launch_result *result)
 {
     memset(result, 0, sizeof(*result));
-    struct launch l = {.config = config,
-                       .result = result,
-                       .board_fd = -1,
-                       .segment_fd = -1,
-                       .bulk_fd = -1};
+    struct launch l = {
+            .config = config, .result = result, .board_fd = -1, .segment_fd = -1, .bulk_fd = -1};
     int64_t start_ns = dpb_clock_now_ns();
     result->ranks = calloc((size_t)config->ranks, sizeof(*result->ranks));
     l.rank = calloc((size_t)config->ranks, sizeof(*l.rank));

@@ -8,9 +8,9 @@
 #include "dpb_log.h"
 #include "dpb_rng.h"
 
-#define CELLS_MAX     10000
-#define SETTINGS_MAX  256
-#define ORDER_STREAM  0x6f72646572ull /* rng stream of the cell order */
+#define CELLS_MAX    10000
+#define SETTINGS_MAX 256
+#define ORDER_STREAM 0x6f72646572ull /* rng stream of the cell order */
 
 /* One option with the texts it takes in this plan. */
 struct axis {
@@ -50,8 +50,8 @@ static dpb_status put_setting(struct builder *b, const struct dpb_setting *setti
     size_t at = find_axis(b, setting->name);
     if (at == SETTINGS_MAX)
         return DPB_ERR_INTERNAL;
-    b->axis[at] = (struct axis){setting, (const char *const *)setting->values,
-                                setting->value_count, false};
+    b->axis[at] = (struct axis){setting, (const char *const *)setting->values, setting->value_count,
+                                false};
     if (at == b->axis_count)
         b->axis_count++;
     return DPB_OK;
@@ -62,7 +62,8 @@ static dpb_status expand_auto_ranks(struct builder *b)
 {
     size_t at = find_axis(b, "ranks");
     if (at == b->axis_count) {
-        b->auto_setting = (struct dpb_setting){.name = (char *)"ranks", .origin = (char *)"default"};
+        b->auto_setting =
+                (struct dpb_setting){.name = (char *)"ranks", .origin = (char *)"default"};
         b->axis[b->axis_count++].setting = &b->auto_setting;
     } else if (b->axis[at].count != 1 || strcmp(b->axis[at].values[0], "auto") != 0) {
         for (size_t i = 0; i < b->axis[at].count; i++)
@@ -200,10 +201,9 @@ static dpb_status add_cell(struct builder *b, const size_t *index)
     struct dpb_plan_cell cell = {0};
     struct dpb_str label = {0}, series = {0}, compute_series = {0}, key = {0};
     dpb_status st;
-    DPB_TRY_GOTO(st,
-                 dpb_config_new(b->input->registry->options, given, given_count, true,
-                                &cell.config),
-                 err);
+    DPB_TRY_GOTO(
+            st, dpb_config_new(b->input->registry->options, given, given_count, true, &cell.config),
+            err);
     DPB_TRY_GOTO(st, dpb_experiment_resolve(cell.config, b->input->registry, b->input->cores), err);
     for (size_t i = 0; i < b->axis_count; i++)
         b->axis[i].took_effect |= dpb_config_is_explicit(cell.config, b->axis[i].setting->name);
@@ -260,10 +260,21 @@ static dpb_status expand(struct builder *b)
     return DPB_OK;
 }
 
+static bool one_rank_everywhere(const struct dpb_plan *plan)
+{
+    for (size_t i = 0; i < plan->cell_count; i++) {
+        const struct dpb_experiment *e = dpb_config_struct(plan->cells[i].config, "experiment");
+        if (e->ranks > 1)
+            return false;
+    }
+    return true;
+}
+
 /* What was asked for and acts nowhere is a mistake, never silence. */
 static dpb_status check_effect(const struct builder *b)
 {
     dpb_status st = DPB_OK;
+    bool alone = one_rank_everywhere(b->plan);
     for (size_t i = 0; i < b->axis_count; i++) {
         const struct dpb_setting *setting = b->axis[i].setting;
         if (b->axis[i].took_effect || setting == &b->auto_setting)
@@ -271,13 +282,14 @@ static dpb_status check_effect(const struct builder *b)
         const struct dpb_option_table *table = NULL;
         const struct dpb_option *row =
                 dpb_option_find(b->input->registry->options, setting->name, &table);
-        if (comm_only(b, setting->name))
+        if (alone && comm_only(b, setting->name))
             dpb_error("%s: cannot take effect with one rank, and no cell has more",
                       setting->origin);
         else
             dpb_error("%s: cannot take effect: it belongs to %s \"%s\", which no cell uses",
                       setting->origin, table->kind, table->owner);
-        dpb_log_hint("leave %s out, or choose what it acts on", row->name);
+        dpb_log_hint("leave %s out, or choose %s", row->name,
+                     alone && comm_only(b, setting->name) ? "more ranks" : "what it acts on");
         st = DPB_ERR_USAGE;
     }
     return st;
@@ -483,8 +495,8 @@ err:
 
 dpb_status dpb_plan_text(const struct dpb_plan *plan, struct dpb_str *out)
 {
-    dpb_str_appendf(out, "%s: %zu cells, %" PRId64 " repeats, %zu launches, order by seed %" PRIu64
-                         "\n",
+    dpb_str_appendf(out,
+                    "%s: %zu cells, %" PRId64 " repeats, %zu launches, order by seed %" PRIu64 "\n",
                     plan->name, plan->cell_count, plan->repeats, plan->launch_count, plan->seed);
     for (size_t i = 0; i < plan->cell_count; i++) {
         dpb_str_appendf(out, "%4zu  %s\n      dpbench run", i,

@@ -52,17 +52,16 @@ static dpb_status train(const struct verifier *v, const struct dpb_job *job,
     const struct dpb_workload_ops *workload =
             job->integers ? v->config->registry->integer_workload
                           : dpb_registry_workload(v->config->registry, e->workload);
-    const struct dpb_model *model = workload->model(
-            job->integers ? NULL : dpb_config_struct(job->config, "workload"));
+    const struct dpb_model *model =
+            workload->model(job->integers ? NULL : dpb_config_struct(job->config, "workload"));
     dpb_json *json = dpb_job_to_json(job);
     struct dpb_launch_config launch = {
             .ranks = (int)e->ranks,
             .job = json,
             .timeout_ns = e->timeout_ns,
             .stall_timeout_ns = e->stall_timeout_ns,
-            .bulk_bytes = job->keep_params
-                                  ? (size_t)dpb_model_param_elements(model) * sizeof(float)
-                                  : 0,
+            .bulk_bytes =
+                    job->keep_params ? (size_t)dpb_model_param_elements(model) * sizeof(float) : 0,
             .interrupted = v->config->interrupted,
     };
     dpb_status st = dpb_launch_run(&launch, result);
@@ -125,8 +124,8 @@ static void compare_params(struct verifier *v, const struct dpb_launch_result *m
     for (size_t i = 0; i < elements; i++) {
         double difference = fabs((double)a[i] - (double)b[i]);
         differing += memcmp(&a[i], &b[i], sizeof(float)) != 0;
-        outside += !(difference <= DPB_VERIFY_PARAM_ATOL +
-                                           DPB_VERIFY_PARAM_RTOL * fabs((double)b[i]));
+        outside +=
+                !(difference <= DPB_VERIFY_PARAM_ATOL + DPB_VERIFY_PARAM_RTOL * fabs((double)b[i]));
         worst = difference > worst || isnan(difference) ? difference : worst;
     }
     if (exact)
@@ -208,8 +207,9 @@ static dpb_status plant_divergence(struct verifier *v)
     dpb_status st = train(v, &job, &result);
     dpb_log_set_sink(NULL, NULL);
     if (st == DPB_OK)
-        add_check(v, name, false, "one bit of rank %d was flipped after step %d, and nothing said so",
-                  rank, PLANT_STEP);
+        add_check(v, name, false,
+                  "one bit of rank %d was flipped after step %d, and nothing said so", rank,
+                  PLANT_STEP);
     else if (st == DPB_ERR_CHECK)
         add_check(v, name, true, "%s", result.reason);
     dpb_launch_result_release(&result);

@@ -76,11 +76,10 @@ static void keep_error(void *ctx, enum dpb_log_level level, const char *line)
     char out[4200];
     int length = snprintf(out, sizeof(out), "%s\n", line);
     if (!quiet && length > 0 && write(STDERR_FILENO, out, (size_t)length) < 0)
-        return; /* nobody reads; the launcher still gets the text */
-    if (level == DPB_LOG_ERROR) {
-        const char *text = strstr(line, "error: ");
-        snprintf(last_error, sizeof(last_error), "%s", text ? text + 7 : line);
-    }
+        return;                                 /* nobody reads; the launcher still gets the text */
+    const char *text = strstr(line, "error: "); /* not the hint that follows it */
+    if (level == DPB_LOG_ERROR && text)
+        snprintf(last_error, sizeof(last_error), "%s", text + strlen("error: "));
 }
 
 static void progress(void *ctx, int64_t step, enum dpb_phase phase, int bucket)
@@ -91,8 +90,8 @@ static void progress(void *ctx, int64_t step, enum dpb_phase phase, int bucket)
 
 static dpb_status map_board(struct worker *w)
 {
-    struct dpb_board *board = mmap(NULL, sizeof(*board), PROT_READ | PROT_WRITE, MAP_SHARED,
-                                   DPB_WORKER_FD_BOARD, 0);
+    struct dpb_board *board =
+            mmap(NULL, sizeof(*board), PROT_READ | PROT_WRITE, MAP_SHARED, DPB_WORKER_FD_BOARD, 0);
     if (board == MAP_FAILED) {
         dpb_error("cannot map the ranks' board: %s", strerror(errno));
         return DPB_ERR_NO_MEMORY;
@@ -216,8 +215,8 @@ static dpb_status open_engine(struct worker *w)
 /* All that is written during the timed steps, allocated and touched before them. */
 static dpb_status open_measurement(struct worker *w)
 {
-    w->step_count = w->e->epochs > 0 ? w->e->epochs * dpb_loader_steps_per_epoch(w->loader)
-                                     : w->e->steps;
+    w->step_count =
+            w->e->epochs > 0 ? w->e->epochs * dpb_loader_steps_per_epoch(w->loader) : w->e->steps;
     w->warmup = w->e->warmup;
     w->traced_count = w->job.verify ? 0 : w->e->trace_steps;
     if (w->warmup >= w->step_count) {
@@ -267,8 +266,7 @@ static dpb_status run_traced(struct worker *w)
         w->traced_ns[s] = times.end_ns - times.start_ns;
     }
     dpb_step_set_recorder(w->engine, NULL);
-    return w->registry->recorder->drain(w->recorder, &w->events, &w->event_count,
-                                        &w->events_lost);
+    return w->registry->recorder->drain(w->recorder, &w->events, &w->event_count, &w->events_lost);
 }
 
 static dpb_status train(struct worker *w)
@@ -302,7 +300,7 @@ enum times_member {
 
 static int64_t times_get(const struct dpb_step_times *times, enum times_member member)
 {
-    const int64_t values[TIMES_COUNT] = {times->start_ns,    times->end_ns,  times->data_ns,
+    const int64_t values[TIMES_COUNT] = {times->start_ns,    times->end_ns,      times->data_ns,
                                          times->forward_ns,  times->backward_ns, times->sync_ns,
                                          times->optimizer_ns};
     return values[member];
@@ -316,8 +314,7 @@ static void report_times(const struct worker *w, dpb_json *result)
     for (int m = 0; m < TIMES_COUNT; m++) {
         dpb_json *values = dpb_json_array();
         for (int64_t s = w->warmup; s < w->step_count; s++)
-            dpb_json_append(values,
-                            dpb_json_int(times_get(&w->times[s], (enum times_member)m)));
+            dpb_json_append(values, dpb_json_int(times_get(&w->times[s], (enum times_member)m)));
         dpb_json_set(result, names[m], values);
     }
     dpb_json *loss = dpb_json_array(), *samples = dpb_json_array();
@@ -354,8 +351,8 @@ static dpb_status keep_params(const struct worker *w)
     const float *params = dpb_step_params(w->engine, &elements);
     size_t bytes = (size_t)elements * sizeof(float);
     for (size_t done = 0; done < bytes;) {
-        ssize_t put = pwrite(DPB_WORKER_FD_BULK, (const char *)params + done, bytes - done,
-                             (off_t)done);
+        ssize_t put =
+                pwrite(DPB_WORKER_FD_BULK, (const char *)params + done, bytes - done, (off_t)done);
         if (put <= 0) {
             dpb_error("cannot hand over %zu bytes of parameters: %s", bytes, strerror(errno));
             return DPB_ERR_IO;
@@ -478,9 +475,9 @@ int dpb_worker_main(const struct dpb_registry *registry)
     DPB_TRY_GOTO(st, report(&w), out);
 out:
     if (st < 0) {
+        report_error(st); /* before abort(), whose own message is no cause */
         if (w.comm)
             w.comm_ops->abort(w.comm, last_error[0] ? last_error : dpb_status_text(st));
-        report_error(st);
         /* Peers may be gone or stuck: closing would wait for them. */
         return dpb_status_exit_code(st);
     }

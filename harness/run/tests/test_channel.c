@@ -1,0 +1,108 @@
+#include "dpb_test.h"
+
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "dpb_channel.h"
+
+struct pair {
+    int a, b;
+};
+
+static struct pair make_pair(void)
+{
+    int fds[2];
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, fds), 0);
+    return (struct pair){fds[0], fds[1]};
+}
+
+static void test_message_comes_back_equal(void **state)
+{
+    (void)state;
+    struct pair p = make_pair();
+    dpb_json *sent = dpb_json_object(), *got = NULL;
+    dpb_json_set_int(sent, "ns", 1764577281123456789);
+    dpb_json_set_string(sent, "text", "a \"b\"\n\x01");
+    assert_int_equal(dpb_message_send(p.a, sent), DPB_OK);
+    assert_int_equal(dpb_message_receive(p.b, &got), DPB_OK);
+    assert_int_equal(dpb_json_as_int(dpb_json_get(got, "ns"), 0), 1764577281123456789);
+    assert_string_equal(dpb_json_as_string(dpb_json_get(got, "text"), ""), "a \"b\"\n\x01");
+    dpb_json_free(sent);
+    dpb_json_free(got);
+    close(p.a);
+    assert_int_equal(dpb_message_receive(p.b, &got), DPB_END);
+    close(p.b);
+}
+
+static void test_closed_peer_is_an_error_not_a_signal(void **state)
+{
+    (void)state;
+    struct pair p = make_pair();
+    dpb_json *message = dpb_json_object();
+    close(p.b);
+    assert_int_equal(dpb_message_send(p.a, message), DPB_ERR_RANK_FAILED);
+    dpb_json_free(message);
+    close(p.a);
+}
+
+/* A message that arrives byte by byte is whole only with its last byte; two at once are two. */
+static void test_inbox_reassembles(void **state)
+{
+    (void)state;
+    struct pair p = make_pair(), q = make_pair();
+    dpb_json *message = dpb_json_object(), *got = NULL;
+    dpb_json_set_int(message, "n", 1);
+    assert_int_equal(dpb_message_send(p.a, message), DPB_OK);
+    assert_int_equal(dpb_message_send(p.a, message), DPB_OK);
+    char bytes[256];
+    ssize_t count = read(p.b, bytes, sizeof(bytes));
+    assert_true(count > 16);
+    struct dpb_str inbox = {0};
+    int whole = 0;
+    for (ssize_t i = 0; i < count; i++) {
+        assert_int_equal(write(q.a, &bytes[i], 1), 1);
+        assert_int_equal(dpb_inbox_fill(q.b, &inbox), DPB_OK);
+        dpb_status st = dpb_inbox_take(&inbox, &got);
+        bool last = i + 1 == count / 2 || i + 1 == count;
+        assert_int_equal(st, last ? DPB_OK : DPB_PENDING);
+        if (st == DPB_OK) {
+            whole++;
+            dpb_json_free(got);
+        }
+    }
+    assert_int_equal(whole, 2);
+    close(q.a);
+    assert_int_equal(dpb_inbox_fill(q.b, &inbox), DPB_END);
+    dpb_str_release(&inbox);
+    dpb_json_free(message);
+    close(p.a);
+    close(p.b);
+    close(q.b);
+}
+
+static void test_inbox_refuses_nonsense(void **state)
+{
+    (void)state;
+    struct dpb_str inbox = {0};
+    dpb_json *got = NULL;
+    uint64_t length = DPB_MESSAGE_BYTES_MAX + 1;
+    dpb_str_append_bytes(&inbox, &length, sizeof(length));
+    assert_int_equal(dpb_inbox_take(&inbox, &got), DPB_ERR_CORRUPT);
+    dpb_str_release(&inbox);
+    length = 3;
+    dpb_str_append_bytes(&inbox, &length, sizeof(length));
+    dpb_str_append(&inbox, "{x}");
+    assert_int_equal(dpb_inbox_take(&inbox, &got), DPB_ERR_CORRUPT);
+    dpb_str_release(&inbox);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+            cmocka_unit_test(test_message_comes_back_equal),
+            cmocka_unit_test(test_closed_peer_is_an_error_not_a_signal),
+            cmocka_unit_test(test_inbox_reassembles),
+            cmocka_unit_test(test_inbox_refuses_nonsense),
+    };
+    return DPB_RUN_TESTS(tests);
+}
