@@ -113,8 +113,8 @@ dpb_status engine_agree_on_run(struct dpb_step_engine *engine)
     dpb_status st = compare_hashes(engine, hash_of_run(engine), &differing);
 
     if (st == DPB_OK && !is_empty(&differing)) {
-        dpb_error("workload \"%s\" with strategy \"%s\" on %d ranks: %s differ(s) from rank 0 in "
-                  "the network, the strategy or the training settings",
+        dpb_error("workload \"%s\" with strategy \"%s\" on %d ranks: the network, the strategy or "
+                  "the training settings of %s are not those of rank 0",
                   engine->config.workload->name, engine->config.strategy->name, engine->world_size,
                   text_of(&differing));
         dpb_log_hint("start every rank with the same options and the same build");

@@ -1,0 +1,216 @@
+#include "tiny_workload.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "dpb_log.h"
+
+struct dpb_workload {
+    struct dpb_workload_base base;
+    struct tiny_options options;
+    float *const *param;
+    float *const *grad;
+    struct dpb_batch batch;
+    int64_t forwards, backwards;
+};
+
+const int tiny_ready_order[TINY_PARAMS] = {4, 2, 3, 0, 1};
+static const int registration_order[TINY_PARAMS] = {0, 1, 2, 3, 4};
+
+/* Sizes that no number of ranks divides and that are no multiples of a cache line. */
+#define TINY_PARAM(text, n)                                                                        \
+    {                                                                                              \
+        .name = (text), .dtype = DPB_F32, .rank = 1, .dim = {(n)}, .numel = (n)                    \
+    }
+static const struct dpb_param_info tiny_params[TINY_PARAMS] = {
+        TINY_PARAM("in.weight", 48), TINY_PARAM("in.bias", 3),     TINY_PARAM("mid.weight", 1003),
+        TINY_PARAM("mid.bias", 1),   TINY_PARAM("out.weight", 47),
+};
+static const struct dpb_layer_info tiny_layers[] = {
+        {.name = "in", .kind = "test", .fwd_macs_per_sample = 10, .out_elements_per_sample = 1},
+        {.name = "out", .kind = "test", .fwd_macs_per_sample = 5, .out_elements_per_sample = 1},
+};
+
+int64_t tiny_numel(int param)
+{
+    return tiny_params[param].numel;
+}
+
+float tiny_initial(int param, int64_t element, uint64_t seed)
+{
+    return (float)((element * 13 + param * 5 + (int64_t)seed) % 11 - 5);
+}
+
+int tiny_gradient(int param, int64_t element, float value, int64_t id)
+{
+    const int64_t mixed = id * 31 + element * 7 + param * 3 + 5 * (int64_t)floorf(value);
+
+    return (int)((mixed % 17 + 17) % 17) - 8;
+}
+
+double tiny_loss(int64_t id)
+{
+    return 0.25 * (double)(id % 9);
+}
+
+bool tiny_is_correct(int64_t id)
+{
+    return id % 3 == 0;
+}
+
+static const struct dpb_model *tiny_model(const void *opaque)
+{
+    static const struct dpb_param_info wrong_type[] = {
+            {.name = "double", .dtype = DPB_F64, .rank = 1, .dim = {3}, .numel = 3}};
+    static const struct dpb_param_info no_elements[] = {TINY_PARAM("empty", 0)};
+    static const struct dpb_model sound = {
+            .params = tiny_params,
+            .param_count = TINY_PARAMS,
+            .layers = tiny_layers,
+            .layer_count = 2,
+            .ready_order = tiny_ready_order,
+    };
+    static const struct dpb_model bad_dtype = {.params = wrong_type, .param_count = 1},
+                                  empty = {.params = no_elements, .param_count = 1};
+    static struct dpb_model shorter;
+    const struct tiny_options *options = opaque;
+
+    if (options->bad_dtype)
+        return &bad_dtype;
+    if (options->empty_param)
+        return &empty;
+    if (options->param_count == 0)
+        return &sound;
+    shorter = sound;
+    shorter.param_count = options->param_count;
+    return &shorter;
+}
+
+static dpb_status tiny_open(const struct dpb_workload_config *config, dpb_workload **workload)
+{
+    dpb_workload *self = calloc(1, sizeof(*self));
+
+    if (!self)
+        return DPB_ERR_NO_MEMORY;
+    self->base.ops = &tiny_workload_ops;
+    self->options = *(const struct tiny_options *)config->options;
+    *workload = self;
+    return DPB_OK;
+}
+
+static void tiny_close(dpb_workload *workload)
+{
+    free(workload);
+}
+
+static void tiny_bind(dpb_workload *workload, float *const *param, float *const *grad)
+{
+    workload->param = param;
+    workload->grad = grad;
+}
+
+static int param_count(const dpb_workload *workload)
+{
+    return tiny_model(&workload->options)->param_count;
+}
+
+static dpb_status tiny_init(dpb_workload *workload, uint64_t seed)
+{
+    for (int p = 0; p < param_count(workload); p++)
+        for (int64_t i = 0; i < tiny_params[p].numel; i++)
+            workload->param[p][i] = tiny_initial(p, i, seed);
+    return DPB_OK;
+}
+
+static dpb_status tiny_forward(dpb_workload *workload, const struct dpb_batch *batch, bool training,
+                               struct dpb_forward_result *result)
+{
+    struct dpb_forward_result sum = {0};
+
+    if (++workload->forwards == workload->options.fail_forward) {
+        dpb_error("tiny: forward fails, as it was told to");
+        return DPB_ERR_VENDOR;
+    }
+    for (int64_t s = 0; s < batch->samples; s++) {
+        sum.loss_sum += tiny_loss(batch->sample_ids[s]);
+        sum.correct += tiny_is_correct(batch->sample_ids[s]);
+    }
+    if (workload->options.nan_loss)
+        sum.loss_sum = NAN;
+    if (training)
+        workload->batch = *batch;
+    *result = sum;
+    return DPB_OK;
+}
+
+static dpb_status tiny_backward(dpb_workload *workload, const struct dpb_batch *batch,
+                                float grad_scale, dpb_grad_ready ready, void *ctx)
+{
+    const struct tiny_options *options = &workload->options;
+    const int *order =
+            options->other_order || options->param_count ? registration_order : tiny_ready_order;
+    const int count = param_count(workload);
+
+    if (++workload->backwards == options->fail_backward) {
+        dpb_error("tiny: backward fails, as it was told to");
+        return DPB_ERR_VENDOR;
+    }
+    for (int n = 0; n < count; n++) {
+        const int p = order[n];
+
+        for (int64_t i = 0; i < tiny_params[p].numel; i++) {
+            int sum = 0;
+
+            for (int64_t s = 0; s < batch->samples; s++)
+                sum += tiny_gradient(p, i, workload->param[p][i], batch->sample_ids[s]);
+            workload->grad[p][i] = grad_scale * (float)sum;
+        }
+        if (options->forget_last && n == count - 1)
+            break;
+        DPB_TRY(ready(ctx, p));
+        if (options->report_twice && n == 0)
+            DPB_TRY(ready(ctx, p));
+        if (options->report_unknown && n == 0)
+            DPB_TRY(ready(ctx, count));
+    }
+    return DPB_OK;
+}
+
+static int64_t tiny_activation_bytes(dpb_workload *workload)
+{
+    return (int64_t)sizeof(*workload);
+}
+
+const struct dpb_workload_ops tiny_workload_ops = {
+        .version = DPB_WORKLOAD_OPS_VERSION,
+        .name = "tiny",
+        .summary = "integer gradients for tests",
+        .flags = DPB_WORKLOAD_INTEGER_GRADIENTS,
+        .training = {.lr = 0.25, .momentum = 0.5},
+        .model = tiny_model,
+        .open = tiny_open,
+        .close = tiny_close,
+        .bind = tiny_bind,
+        .init_params = tiny_init,
+        .forward = tiny_forward,
+        .backward = tiny_backward,
+        .activation_bytes = tiny_activation_bytes,
+};
+
+static dpb_status next_batch(void *ctx, int64_t step, struct dpb_batch *batch)
+{
+    struct tiny_source *source = ctx;
+
+    source->asked++;
+    if (step > source->steps)
+        return DPB_END;
+    for (int64_t s = 0; s < source->count; s++)
+        source->ids[s] = (step - 1) * source->global_batch + source->first + s;
+    *batch = (struct dpb_batch){.samples = source->count, .sample_ids = source->ids};
+    return DPB_OK;
+}
+
+struct dpb_batch_source tiny_source_of(struct tiny_source *source)
+{
+    return (struct dpb_batch_source){.ctx = source, .next = next_batch};
+}

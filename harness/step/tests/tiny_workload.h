@@ -1,0 +1,47 @@
+/* tiny_workload.h: a workload whose gradients are small integers that depend on the samples and on
+ * the parameters, so that sums are exact in any order and stale parameters show. Host code only. */
+#ifndef DPB_TESTS_TINY_WORKLOAD_H
+#define DPB_TESTS_TINY_WORKLOAD_H
+
+#include "dpb_step.h"
+
+#define TINY_PARAMS 5
+
+/* What may go wrong; {0} is a sound workload of all parameters. */
+struct tiny_options {
+    int param_count;     /* 0: all */
+    bool other_order;    /* gradients become ready in registration order */
+    bool report_twice;   /* the first ready parameter, again */
+    bool forget_last;    /* do not report the last ready parameter */
+    bool report_unknown; /* a parameter that is not there */
+    bool nan_loss;
+    int64_t fail_forward;  /* number of the forward pass that fails, from 1; 0: none */
+    int64_t fail_backward; /* the same of the backward pass */
+    bool bad_dtype, empty_param;
+};
+
+extern const struct dpb_workload_ops tiny_workload_ops;
+
+/* The order in which gradients become ready, unless other_order. */
+extern const int tiny_ready_order[TINY_PARAMS];
+
+/* Elements of parameter `param`, and the initial value of one of them. */
+int64_t tiny_numel(int param);
+float tiny_initial(int param, int64_t element, uint64_t seed);
+/* The gradient that sample `id` adds to an element whose value is `value`. */
+int tiny_gradient(int param, int64_t element, float value, int64_t id);
+/* The loss and correctness of sample `id`. */
+double tiny_loss(int64_t id);
+bool tiny_is_correct(int64_t id);
+
+/* A source of batches: of every global batch of `global_batch` consecutive samples the `count` from
+ * `first` on. DPB_END after `steps` batches. */
+#define TINY_BATCH_MAX 64
+struct tiny_source {
+    int64_t global_batch, first, count, steps;
+    int64_t ids[TINY_BATCH_MAX];
+    int64_t asked; /* calls */
+};
+struct dpb_batch_source tiny_source_of(struct tiny_source *source);
+
+#endif
