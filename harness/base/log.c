@@ -75,7 +75,7 @@ static size_t append(char *line, size_t used, const char *text)
 static size_t append_visible(char *line, size_t used, const char *text)
 {
     static const char hex[] = "0123456789abcdef";
-    const size_t limit = LINE_BYTES - 5; /* "..." and the newline */
+    const size_t limit = LINE_BYTES - 4; /* "..." and the newline */
     size_t i;
 
     for (i = 0; text[i]; i++) {

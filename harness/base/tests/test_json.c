@@ -152,7 +152,7 @@ static void test_refused_texts(void **state)
             {"{\"a\":1", "line 1"},
             {"[1e999]", "real number overflow"},
             {"[99999999999999999999]", "too big"},
-            {"[\"\xff\"]", "UTF-8"},
+            {"[\"\xff\"]", "unable to decode byte 0xff"},
             {"[\"\\u0000\"]", "u0000"},
             {"[1,5", "line 1"},
     };
