@@ -114,6 +114,15 @@ err_device:
     return st;
 }
 
+/* "avx512_core_bf16" of "cpu_isa_avx512_core_bf16" */
+static const char *isa_text(void)
+{
+    static const char prefix[] = "cpu_isa_";
+    const char *text = dnnl_cpu_isa2str(dnnl_get_effective_cpu_isa());
+
+    return strncmp(text, prefix, sizeof(prefix) - 1) == 0 ? text + sizeof(prefix) - 1 : text;
+}
+
 static dpb_json *describe(dpb_device *device)
 {
     const struct dpb_cpu_binding *binding = &device->binding;
@@ -122,7 +131,7 @@ static dpb_json *describe(dpb_device *device)
     char text[64];
 
     dpb_json_set_string(json, "name", "cpu");
-    dpb_json_set_string(json, "isa", dnnl_cpu_isa2str(dnnl_get_effective_cpu_isa()));
+    dpb_json_set_string(json, "isa", isa_text());
     dpb_json_set_int(json, "threads", device->threads);
     if (binding->count > 0) {
         dpb_json *cores = dpb_json_array();

@@ -1,0 +1,311 @@
+/* Every backward operator of the reference against central differences of its forward operator, in
+ * fp64: for loss = sum(r y) with random r, the gradient with respect to an input must be
+ * (loss(x + h) - loss(x - h)) / 2h. With h = 1e-5 the truncation is of order h^2 and the rounding
+ * of order 1e-16 / h: 1e-6 is demanded. */
+#include <math.h>
+
+#include "dpb_reference.h"
+#include "op_data.h"
+
+#define STEP  1e-5
+#define LIMIT 1e-6
+
+struct forward {
+    enum dpb_op op;
+    const void *args;
+    const double *y, *r; /* output and its weights in the loss */
+    int64_t numel;
+};
+
+static double loss_of(const struct forward *forward)
+{
+    double loss = 0.0;
+
+    assert_int_equal(dpb_reference_op(forward->op, forward->args), DPB_OK);
+    for (int64_t i = 0; i < forward->numel; i++)
+        loss += forward->r[i] * forward->y[i];
+    return loss;
+}
+
+static void assert_gradient(const char *what, const struct forward *forward, double *input,
+                            const double *gradient, int64_t numel)
+{
+    bool zero = true;
+
+    for (int64_t i = 0; i < numel; i++) {
+        double kept = input[i], above, below, difference;
+
+        input[i] = kept + STEP;
+        above = loss_of(forward);
+        input[i] = kept - STEP;
+        below = loss_of(forward);
+        input[i] = kept;
+        difference = (above - below) / (2.0 * STEP);
+        if (!(fabs(gradient[i] - difference) <= LIMIT * fmax(1.0, fabs(difference))))
+            fail_msg("%s: gradient %lld is %.12g, by differences %.12g", what, (long long)i,
+                     gradient[i], difference);
+        zero = zero && gradient[i] == 0.0;
+    }
+    assert_false(zero); /* else the test would see nothing */
+}
+
+static struct dpb_tensor tensor64(double *data, int rank, const int64_t *dim)
+{
+    struct dpb_tensor tensor = {.data = data, .dtype = DPB_F64, .rank = rank};
+
+    for (int i = 0; i < rank; i++)
+        tensor.dim[i] = dim[i];
+    return tensor;
+}
+
+#define T2(data, a, b)       tensor64(data, 2, (const int64_t[]){a, b})
+#define T4(data, a, b, c, d) tensor64(data, 4, (const int64_t[]){a, b, c, d})
+
+static void check_conv(const int64_t *s) /* n h w i o kh kw stride pad */
+{
+    struct op_data data = {0};
+    int stride = (int)s[7], pad = (int)s[8];
+    int64_t oh = (s[1] + 2 * pad - s[5]) / stride + 1, ow = (s[2] + 2 * pad - s[6]) / stride + 1;
+    int64_t xn = s[0] * s[1] * s[2] * s[3], wn = s[4] * s[3] * s[5] * s[6];
+    int64_t yn = s[0] * oh * ow * s[4];
+    double *x = op_data_f64(&data, xn), *w = op_data_f64(&data, wn);
+    double *bias = op_data_f64(&data, s[4]), *y = op_data_f64(&data, yn);
+    double *r = op_data_f64(&data, yn), *dx = op_data_f64(&data, xn);
+    double *dw = op_data_f64(&data, wn), *dbias = op_data_f64(&data, s[4]);
+    struct dpb_conv_args fwd = {.x = T4(x, s[0], s[1], s[2], s[3]),
+                                .w = T4(w, s[4], s[3], s[5], s[6]),
+                                .y = T4(y, s[0], oh, ow, s[4]),
+                                .bias = (float *)bias,
+                                .stride = stride,
+                                .pad = pad};
+    struct dpb_conv_args bwd_data = fwd, bwd_weights = fwd;
+    struct forward forward = {DPB_OP_CONV_FWD, &fwd, y, r, yn};
+
+    bwd_data.x.data = dx;
+    bwd_data.y.data = bwd_weights.y.data = r;
+    bwd_weights.w.data = dw;
+    bwd_weights.bias = (float *)dbias;
+    assert_int_equal(dpb_reference_op(DPB_OP_CONV_BWD_DATA, &bwd_data), DPB_OK);
+    assert_int_equal(dpb_reference_op(DPB_OP_CONV_BWD_WEIGHTS, &bwd_weights), DPB_OK);
+    assert_gradient("conv x", &forward, x, dx, xn);
+    assert_gradient("conv w", &forward, w, dw, wn);
+    assert_gradient("conv bias", &forward, bias, dbias, s[4]);
+    op_data_release(&data);
+}
+
+static void test_conv(void **state)
+{
+    static const int64_t shapes[][9] = {
+            {2, 5, 5, 2, 3, 3, 3, 1, 0}, /* plain */
+            {2, 5, 6, 2, 3, 3, 3, 1, 1}, /* padded, not square */
+            {1, 7, 6, 2, 2, 3, 2, 2, 1}, /* strided, odd, rows and columns differ */
+            {1, 6, 6, 1, 2, 3, 3, 2, 0}, /* a last row and column that no window covers */
+            {2, 3, 3, 3, 2, 1, 1, 1, 0}, /* 1x1 */
+            {2, 5, 5, 2, 2, 1, 1, 2, 0}, /* 1x1 strided */
+            {1, 6, 6, 1, 2, 5, 5, 3, 3}, /* more padding than stride */
+            {1, 1, 1, 2, 2, 3, 3, 1, 1}, /* one pixel */
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++)
+        check_conv(shapes[i]);
+}
+
+/* dA and dB of C = op(A) op(B), as linear layers take them. */
+static void test_matmul(void **state)
+{
+    enum {
+        M = 3,
+        N = 4,
+        K = 5
+    };
+    struct op_data data = {0};
+    double *x = op_data_f64(&data, M * K), *w = op_data_f64(&data, N * K);
+    double *bias = op_data_f64(&data, N), *y = op_data_f64(&data, M * N);
+    double *r = op_data_f64(&data, M * N), *dx = op_data_f64(&data, M * K);
+    double *dw = op_data_f64(&data, N * K), *dbias = op_data_f64(&data, N);
+    struct dpb_matmul_args fwd = {.a = T2(x, M, K),
+                                  .b = T2(w, N, K),
+                                  .c = T2(y, M, N),
+                                  .bias = (const float *)bias,
+                                  .trans_b = true};
+    struct dpb_matmul_args bwd_data = {.a = T2(r, M, N), .b = T2(w, N, K), .c = T2(dx, M, K)};
+    struct dpb_matmul_args bwd_weights = {
+            .a = T2(r, M, N), .b = T2(x, M, K), .c = T2(dw, N, K), .trans_a = true};
+    struct dpb_bias_args bwd_bias = {.y = T2(r, M, N), .bias = (float *)dbias};
+    struct forward forward = {DPB_OP_MATMUL, &fwd, y, r, M * N};
+
+    (void)state;
+    assert_int_equal(dpb_reference_op(DPB_OP_MATMUL, &bwd_data), DPB_OK);
+    assert_int_equal(dpb_reference_op(DPB_OP_MATMUL, &bwd_weights), DPB_OK);
+    assert_int_equal(dpb_reference_op(DPB_OP_BIAS_BWD, &bwd_bias), DPB_OK);
+    assert_gradient("matmul x", &forward, x, dx, M * K);
+    assert_gradient("matmul w", &forward, w, dw, N * K);
+    assert_gradient("matmul bias", &forward, bias, dbias, N);
+    op_data_release(&data);
+}
+
+static void test_bias(void **state)
+{
+    struct op_data data = {0};
+    double *x = op_data_f64(&data, 15), *y = op_data_f64(&data, 15), *r = op_data_f64(&data, 15);
+    double *bias = op_data_f64(&data, 5), *dbias = op_data_f64(&data, 5);
+    struct dpb_bias_args fwd = {.x = T2(x, 3, 5), .y = T2(y, 3, 5), .bias = (float *)bias};
+    struct dpb_bias_args bwd = {.y = T2(r, 3, 5), .bias = (float *)dbias};
+    struct forward forward = {DPB_OP_BIAS_FWD, &fwd, y, r, 15};
+
+    (void)state;
+    assert_int_equal(dpb_reference_op(DPB_OP_BIAS_BWD, &bwd), DPB_OK);
+    assert_gradient("bias", &forward, bias, dbias, 5);
+    assert_gradient("bias x", &forward, x, r, 15);
+    op_data_release(&data);
+}
+
+static void check_pool(enum dpb_op fwd_op, enum dpb_op bwd_op, const int64_t *s)
+{
+    struct op_data data = {0}; /* n h w c kernel stride pad */
+    int kernel = (int)s[4], stride = (int)s[5], pad = (int)s[6];
+    int64_t oh = (s[1] + 2 * pad - kernel) / stride + 1;
+    int64_t ow = (s[2] + 2 * pad - kernel) / stride + 1;
+    int64_t xn = s[0] * s[1] * s[2] * s[3], yn = s[0] * oh * ow * s[3];
+    double *x = op_data_distinct(&data, xn); /* no ties within a step */
+    double *y = op_data_f64(&data, yn), *r = op_data_f64(&data, yn), *dx = op_data_f64(&data, xn);
+    struct dpb_pool_args fwd = {.x = T4(x, s[0], s[1], s[2], s[3]),
+                                .y = T4(y, s[0], oh, ow, s[3]),
+                                .index = op_data_bytes(&data, (size_t)yn),
+                                .kernel = kernel,
+                                .stride = stride,
+                                .pad = pad};
+    struct dpb_pool_args bwd = fwd;
+    struct forward forward = {fwd_op, &fwd, y, r, yn};
+
+    bwd.x.data = dx;
+    bwd.y.data = r;
+    assert_int_equal(dpb_reference_op(fwd_op, &fwd), DPB_OK);
+    assert_int_equal(dpb_reference_op(bwd_op, &bwd), DPB_OK);
+    assert_gradient(dpb_op_text(bwd_op), &forward, x, dx, xn);
+    op_data_release(&data);
+}
+
+static void test_pool(void **state)
+{
+    static const int64_t shapes[][7] = {
+            {2, 4, 4, 3, 2, 2, 0}, /* tiles */
+            {1, 7, 5, 2, 3, 2, 1}, /* overlapping, padded, not square: ResNet's */
+            {1, 5, 5, 2, 2, 3, 0}, /* gaps between the windows */
+            {2, 3, 3, 2, 3, 1, 0}, /* one window: global */
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++) {
+        check_pool(DPB_OP_POOL_MAX_FWD, DPB_OP_POOL_MAX_BWD, shapes[i]);
+        check_pool(DPB_OP_POOL_AVG_FWD, DPB_OP_POOL_AVG_BWD, shapes[i]);
+    }
+}
+
+static void test_relu(void **state)
+{
+    struct op_data data = {0};
+    double *x = op_data_distinct(&data, 24); /* none within a step of 0 */
+    double *y = op_data_f64(&data, 24), *r = op_data_f64(&data, 24), *dx = op_data_f64(&data, 24);
+    struct dpb_relu_args fwd = {.x = T2(x, 4, 6), .y = T2(y, 4, 6)};
+    struct dpb_relu_args bwd = {.y = T2(y, 4, 6), .dy = T2(r, 4, 6), .dx = T2(dx, 4, 6)};
+    struct forward forward = {DPB_OP_RELU_FWD, &fwd, y, r, 24};
+
+    (void)state;
+    assert_int_equal(dpb_reference_op(DPB_OP_RELU_FWD, &fwd), DPB_OK);
+    assert_int_equal(dpb_reference_op(DPB_OP_RELU_BWD, &bwd), DPB_OK);
+    assert_gradient("relu", &forward, x, dx, 24);
+    op_data_release(&data);
+}
+
+static void check_batchnorm(int rank, const int64_t *dim)
+{
+    struct op_data data = {0};
+    int64_t c = dim[rank - 1], numel = 1;
+    double *x, *y, *r, *dx, *gamma, *beta, *dgamma, *dbeta, *mean, *var;
+    struct dpb_batchnorm_args args;
+    struct forward forward;
+
+    for (int i = 0; i < rank; i++)
+        numel *= dim[i];
+    x = op_data_f64(&data, numel);
+    y = op_data_f64(&data, numel);
+    r = op_data_f64(&data, numel);
+    dx = op_data_f64(&data, numel);
+    gamma = op_data_f64(&data, c);
+    beta = op_data_f64(&data, c);
+    dgamma = op_data_f64(&data, c);
+    dbeta = op_data_f64(&data, c);
+    mean = op_data_f64(&data, c);
+    var = op_data_f64(&data, c);
+    args = (struct dpb_batchnorm_args){.x = tensor64(x, rank, dim),
+                                       .y = tensor64(y, rank, dim),
+                                       .dy = tensor64(r, rank, dim),
+                                       .dx = tensor64(dx, rank, dim),
+                                       .gamma = (float *)gamma,
+                                       .beta = (float *)beta,
+                                       .dgamma = (float *)dgamma,
+                                       .dbeta = (float *)dbeta,
+                                       .running_mean = (float *)op_data_f64(&data, c),
+                                       .running_var = (float *)op_data_f64(&data, c),
+                                       .save_mean = (float *)mean,
+                                       .save_var = (float *)var,
+                                       .eps = 1e-3f,
+                                       .momentum = 0.1f,
+                                       .training = true};
+    forward = (struct forward){DPB_OP_BATCHNORM_FWD, &args, y, r, numel};
+    assert_int_equal(dpb_reference_op(DPB_OP_BATCHNORM_FWD, &args), DPB_OK);
+    assert_int_equal(dpb_reference_op(DPB_OP_BATCHNORM_BWD, &args), DPB_OK);
+    assert_gradient("batchnorm x", &forward, x, dx, numel);
+    assert_gradient("batchnorm gamma", &forward, gamma, dgamma, c);
+    assert_gradient("batchnorm beta", &forward, beta, dbeta, c);
+    op_data_release(&data);
+}
+
+static void test_batchnorm(void **state)
+{
+    (void)state;
+    check_batchnorm(4, (const int64_t[]){2, 3, 3, 4});
+    check_batchnorm(4, (const int64_t[]){1, 5, 1, 3});
+    check_batchnorm(2, (const int64_t[]){7, 3});
+}
+
+static void test_softmax_xent(void **state)
+{
+    enum {
+        M = 4,
+        C = 5
+    };
+    struct op_data data = {0};
+    double *logits = op_data_f64(&data, M * C), *prob = op_data_f64(&data, M * C);
+    double *dlogits = op_data_f64(&data, M * C), *loss = op_data_f64(&data, M);
+    double weight[M];
+    struct dpb_softmax_xent_args args = {.logits = T2(logits, M, C),
+                                         .prob = T2(prob, M, C),
+                                         .dlogits = T2(dlogits, M, C),
+                                         .label = op_data_labels(&data, M, C),
+                                         .loss = (float *)loss,
+                                         .scale = 0.125f};
+    struct forward forward = {DPB_OP_SOFTMAX_XENT_FWD, &args, loss, weight, M};
+
+    (void)state;
+    for (int i = 0; i < M; i++)
+        weight[i] = 0.125;
+    assert_int_equal(dpb_reference_op(DPB_OP_SOFTMAX_XENT_FWD, &args), DPB_OK);
+    assert_int_equal(dpb_reference_op(DPB_OP_SOFTMAX_XENT_BWD, &args), DPB_OK);
+    assert_gradient("softmax-xent", &forward, logits, dlogits, M * C);
+    op_data_release(&data);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+            cmocka_unit_test(test_conv),         cmocka_unit_test(test_matmul),
+            cmocka_unit_test(test_bias),         cmocka_unit_test(test_pool),
+            cmocka_unit_test(test_relu),         cmocka_unit_test(test_batchnorm),
+            cmocka_unit_test(test_softmax_xent),
+    };
+
+    return DPB_RUN_TESTS(tests);
+}
