@@ -1,0 +1,617 @@
+/* The CPU device against the reference, for every operator, with one and two threads.
+ *
+ * Limits. A sum of K products in fp32 is off by at most about K 2^-24 sum|products|, and by about
+ * sqrt(K) of it when the roundings are independent; vector code sums in many short chains, which is
+ * less still. So (8 + sqrt(K)) 2^-24 sum|products| is demanded, with sum|products| computed by the
+ * reference on absolute values. */
+#include <math.h>
+
+#include "dpb_device_cpu.h"
+#include "dpb_log.h"
+#include "dpb_reference.h"
+#include "op_data.h"
+
+static dpb_device *device[2]; /* one thread, two threads */
+
+#define FLOATS(array, numel)                                                                       \
+    {                                                                                              \
+        array, (size_t)(numel) * sizeof(float), NULL                                               \
+    }
+
+static double ulps_of_sum(int64_t terms)
+{
+    return 8.0 + sqrt((double)terms);
+}
+
+/* ---- convolution ---- */
+
+struct conv_case {
+    int64_t n, h, w, i, o, kh, kw;
+    int stride, pad;
+    bool bias, relu;
+};
+
+static const struct conv_case conv_cases[] = {
+        /* mnist-cnn */
+        {4, 28, 28, 1, 32, 3, 3, 1, 0, true, true},
+        {4, 26, 26, 32, 64, 3, 3, 1, 0, true, true},
+        /* ResNet: stem, 3x3, 3x3 strided, 1x1, 1x1 strided */
+        {1, 64, 64, 3, 64, 7, 7, 2, 3, false, false},
+        {1, 28, 28, 64, 64, 3, 3, 1, 1, false, false},
+        {2, 28, 28, 32, 48, 3, 3, 2, 1, false, false},
+        {2, 14, 14, 64, 32, 1, 1, 1, 0, false, false},
+        {1, 14, 14, 32, 64, 1, 1, 2, 0, false, false},
+        {2, 7, 7, 64, 64, 3, 3, 1, 1, false, false},
+        /* CIFAR ResNet-20 */
+        {3, 32, 32, 3, 16, 3, 3, 1, 1, false, true},
+        {2, 32, 32, 16, 32, 3, 3, 2, 1, true, false},
+        /* odd numbers of everything */
+        {1, 5, 7, 5, 7, 3, 3, 1, 1, true, false},
+        {3, 9, 8, 3, 5, 2, 3, 2, 1, true, true},
+        {2, 11, 11, 7, 17, 5, 5, 3, 2, true, false},
+        {1, 13, 9, 1, 1, 3, 3, 1, 0, true, true},
+        /* rows and columns that no window covers; padding 3 */
+        {2, 10, 10, 4, 4, 3, 3, 2, 0, true, false},
+        {1, 8, 8, 2, 3, 7, 7, 1, 3, true, true},
+        /* single pixels and elements */
+        {1, 1, 1, 1, 1, 1, 1, 1, 0, true, false},
+        {1, 1, 1, 3, 2, 3, 3, 1, 1, true, true},
+        /* 1x1 with bias and ReLU; with padding; with many rows, dnnl_sgemm's turn */
+        {3, 5, 5, 9, 11, 1, 1, 1, 0, true, true},
+        {1, 4, 4, 3, 2, 1, 1, 1, 1, true, false},
+        {2, 72, 64, 16, 9, 1, 1, 1, 0, true, false},
+        /* packed activations */
+        {1, 26, 31, 32, 16, 3, 3, 1, 1, true, true},
+        {1, 17, 15, 48, 32, 3, 3, 2, 1, true, false},
+};
+
+static void check_conv(const struct conv_case *s)
+{
+    struct op_data data = {0};
+    int64_t oh = (s->h + 2 * s->pad - s->kh) / s->stride + 1;
+    int64_t ow = (s->w + 2 * s->pad - s->kw) / s->stride + 1;
+    int64_t xn = s->n * s->h * s->w * s->i, wn = s->o * s->i * s->kh * s->kw;
+    int64_t yn = s->n * oh * ow * s->o, window = s->kh * s->kw;
+    float *x = op_data_f32(&data, xn), *w = op_data_f32(&data, wn), *dy = op_data_f32(&data, yn);
+    float *bias = op_data_f32(&data, s->o);
+    float *x_abs = op_data_abs(&data, x, xn), *w_abs = op_data_abs(&data, w, wn);
+    float *dy_abs = op_data_abs(&data, dy, yn), *bias_abs = op_data_abs(&data, bias, s->o);
+    /* [0] reference, [1] its sums of absolute values, [2] device */
+    float *y[3], *dx[3], *dw[3], *db[3];
+    struct dpb_conv_args args = {.x = dpb_tensor_4d(x, s->n, s->h, s->w, s->i),
+                                 .w = dpb_tensor_4d(w, s->o, s->i, s->kh, s->kw),
+                                 .y = dpb_tensor_4d(NULL, s->n, oh, ow, s->o),
+                                 .stride = s->stride,
+                                 .pad = s->pad};
+    char what[160];
+
+    for (int run = 0; run < 3; run++) {
+        y[run] = op_data_f32(&data, yn);
+        dx[run] = op_data_f32(&data, xn);
+        dw[run] = op_data_f32(&data, wn);
+        db[run] = op_data_f32(&data, s->o);
+    }
+    for (int run = 0; run < 2 + 2; run++) {
+        int set = run < 2 ? run : 2;
+        dpb_device *on = run < 2 ? NULL : device[run - 2];
+        struct dpb_conv_args fwd = args, bwd_data = args, bwd_weights = args;
+        const struct op_output y_out[] = {FLOATS(y[set], yn)};
+        const struct op_output dx_out[] = {FLOATS(dx[set], xn)};
+        const struct op_output dw_out[] = {FLOATS(dw[set], wn), FLOATS(db[set], s->o)};
+
+        fwd.x.data = bwd_weights.x.data = run == 1 ? x_abs : x;
+        fwd.w.data = bwd_data.w.data = run == 1 ? w_abs : w;
+        fwd.bias = !s->bias ? NULL : run == 1 ? bias_abs : bias;
+        fwd.relu = s->relu;
+        fwd.y.data = y[set];
+        bwd_data.y.data = bwd_weights.y.data = run == 1 ? dy_abs : dy;
+        bwd_data.x.data = dx[set];
+        bwd_weights.w.data = dw[set];
+        bwd_weights.bias = s->bias ? db[set] : NULL;
+        op_run(on, DPB_OP_CONV_FWD, &fwd, y_out, 1);
+        op_run(on, DPB_OP_CONV_BWD_DATA, &bwd_data, dx_out, 1);
+        op_run(on, DPB_OP_CONV_BWD_WEIGHTS, &bwd_weights, dw_out, s->bias ? 2 : 1);
+        if (run < 2)
+            continue;
+        snprintf(what, sizeof(what), "conv %zu, device %d", (size_t)(s - conv_cases), run - 2);
+        op_assert_close(what, y[2], y[0], y[1], yn, ulps_of_sum(window * s->i));
+        op_assert_close(what, dx[2], dx[0], dx[1], xn, ulps_of_sum(window * s->o));
+        op_assert_close(what, dw[2], dw[0], dw[1], wn, ulps_of_sum(s->n * oh * ow));
+        if (s->bias)
+            op_assert_close(what, db[2], db[0], db[1], s->o, ulps_of_sum(s->n * oh * ow));
+    }
+    op_data_release(&data);
+}
+
+static void test_conv(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof(conv_cases) / sizeof(conv_cases[0]); i++)
+        check_conv(&conv_cases[i]);
+}
+
+/* ---- matmul ---- */
+
+struct matmul_case {
+    int64_t m, n, k;
+    bool trans_a, trans_b, bias, relu;
+    float beta;
+};
+
+static const struct matmul_case matmul_cases[] = {
+        /* mnist-cnn fc1: forward, data gradient, weight gradient; fc2 */
+        {64, 128, 9216, false, true, true, true, 0.0f},
+        {8, 9216, 128, false, false, false, false, 0.0f},
+        {128, 300, 64, true, false, false, false, 0.0f},
+        {64, 10, 128, false, true, true, false, 0.0f},
+        /* odd, single, accumulating */
+        {1, 1, 1, false, false, true, true, 0.0f},
+        {7, 5, 3, false, false, true, false, 1.0f},
+        {7, 5, 3, true, true, false, true, 1.0f},
+        {13, 17, 19, true, true, true, true, 0.0f},
+        {1, 33, 65, false, true, true, false, 1.0f},
+        {31, 1, 7, true, false, false, false, 0.5f},
+        {16, 16, 16, false, false, true, true, 1.0f},
+        /* a weight gradient over many rows: dnnl_sgemm, also accumulating */
+        {9, 16, 8200, true, false, false, false, 0.0f},
+        {9, 16, 8200, true, false, false, false, 1.0f},
+};
+
+static void check_matmul(const struct matmul_case *s)
+{
+    struct op_data data = {0};
+    int64_t an = s->m * s->k, bn = s->k * s->n, cn = s->m * s->n;
+    float *a = op_data_f32(&data, an), *b = op_data_f32(&data, bn), *c0 = op_data_f32(&data, cn);
+    float *bias = op_data_f32(&data, s->n), *c[3];
+    float *a_abs = op_data_abs(&data, a, an), *b_abs = op_data_abs(&data, b, bn);
+    float *c0_abs = op_data_abs(&data, c0, cn), *bias_abs = op_data_abs(&data, bias, s->n);
+    char what[64];
+
+    for (int run = 0; run < 3; run++)
+        c[run] = op_data_f32(&data, cn);
+    for (int run = 0; run < 2 + 2; run++) {
+        int set = run < 2 ? run : 2;
+        float *a_in = run == 1 ? a_abs : a, *b_in = run == 1 ? b_abs : b;
+        struct dpb_matmul_args args = {
+                .a = s->trans_a ? dpb_tensor_2d(a_in, s->k, s->m) : dpb_tensor_2d(a_in, s->m, s->k),
+                .b = s->trans_b ? dpb_tensor_2d(b_in, s->n, s->k) : dpb_tensor_2d(b_in, s->k, s->n),
+                .c = dpb_tensor_2d(c[set], s->m, s->n),
+                .bias = !s->bias   ? NULL
+                        : run == 1 ? bias_abs
+                                   : bias,
+                .trans_a = s->trans_a,
+                .trans_b = s->trans_b,
+                .relu = s->relu,
+                .beta = s->beta};
+        const struct op_output out[] = {{c[set], (size_t)cn * sizeof(float),
+                                         s->beta == 0.0f ? NULL
+                                         : run == 1      ? c0_abs
+                                                         : c0}};
+
+        op_run(run < 2 ? NULL : device[run - 2], DPB_OP_MATMUL, &args, out, 1);
+        snprintf(what, sizeof(what), "matmul %zu, device %d", (size_t)(s - matmul_cases), run - 2);
+        if (run >= 2)
+            op_assert_close(what, c[2], c[0], c[1], cn, ulps_of_sum(s->k + 2));
+    }
+    op_data_release(&data);
+}
+
+static void test_matmul(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof(matmul_cases) / sizeof(matmul_cases[0]); i++)
+        check_matmul(&matmul_cases[i]);
+}
+
+/* ---- pooling ---- */
+
+static void check_pool(const int64_t *s) /* n h w c kernel stride pad */
+{
+    struct op_data data = {0};
+    int kernel = (int)s[4], stride = (int)s[5], pad = (int)s[6];
+    int64_t oh = (s[1] + 2 * pad - kernel) / stride + 1;
+    int64_t ow = (s[2] + 2 * pad - kernel) / stride + 1;
+    int64_t xn = s[0] * s[1] * s[2] * s[3], yn = s[0] * oh * ow * s[3];
+    float *x = op_data_f32(&data, xn), *dy = op_data_f32(&data, yn);
+    float *y[2], *dx[2], *mean[2], *dmean[2];
+    uint8_t *index[2];
+
+    /* ties: a quarter of the values; the first of a window has to win */
+    for (int64_t i = 0; i < xn; i++)
+        x[i] = i % 4 ? x[i] : 0.75f;
+    for (int set = 0; set < 2; set++) {
+        y[set] = op_data_f32(&data, yn);
+        dx[set] = op_data_f32(&data, xn);
+        mean[set] = op_data_f32(&data, yn);
+        dmean[set] = op_data_f32(&data, xn);
+        index[set] = op_data_bytes(&data, (size_t)yn);
+    }
+    for (int run = 0; run < 3; run++) {
+        int set = run > 0;
+        dpb_device *on = run > 0 ? device[run - 1] : NULL;
+        struct dpb_pool_args fwd = {.x = dpb_tensor_4d(x, s[0], s[1], s[2], s[3]),
+                                    .y = dpb_tensor_4d(y[set], s[0], oh, ow, s[3]),
+                                    .index = index[set],
+                                    .kernel = kernel,
+                                    .stride = stride,
+                                    .pad = pad};
+        struct dpb_pool_args bwd = fwd, avg = fwd, davg = fwd;
+        const struct op_output y_out[] = {FLOATS(y[set], yn), {index[set], (size_t)yn, NULL}};
+        const struct op_output dx_out[] = {FLOATS(dx[set], xn)};
+        const struct op_output mean_out[] = {FLOATS(mean[set], yn)};
+        const struct op_output dmean_out[] = {FLOATS(dmean[set], xn)};
+
+        bwd.x.data = dx[set];
+        davg.x.data = dmean[set];
+        bwd.y.data = davg.y.data = dy;
+        avg.y.data = mean[set];
+        op_run(on, DPB_OP_POOL_MAX_FWD, &fwd, y_out, 2);
+        op_run(on, DPB_OP_POOL_MAX_BWD, &bwd, dx_out, 1);
+        op_run(on, DPB_OP_POOL_AVG_FWD, &avg, mean_out, 1);
+        op_run(on, DPB_OP_POOL_AVG_BWD, &davg, dmean_out, 1);
+        if (run == 0)
+            continue;
+        assert_memory_equal(y[1], y[0], (size_t)yn * sizeof(float)); /* chosen, not computed */
+        assert_memory_equal(index[1], index[0], (size_t)yn);
+        /* values below 1; a sum of kernel^2 of them, or of the windows over one element */
+        op_assert_close("pool-max-bwd", dx[1], dx[0], NULL, xn, 8.0 * kernel);
+        op_assert_close("pool-avg-fwd", mean[1], mean[0], NULL, yn, 8.0 + kernel);
+        op_assert_close("pool-avg-bwd", dmean[1], dmean[0], NULL, xn, 8.0 + kernel);
+
+        fwd.index = NULL; /* inference */
+        op_run(on, DPB_OP_POOL_MAX_FWD, &fwd, y_out, 1);
+        assert_memory_equal(y[1], y[0], (size_t)yn * sizeof(float));
+    }
+    op_data_release(&data);
+}
+
+static void test_pool(void **state)
+{
+    static const int64_t shapes[][7] = {
+            {4, 24, 24, 64, 2, 2, 0}, /* mnist-cnn */
+            {2, 17, 15, 65, 3, 2, 1}, /* ResNet's stem, odd */
+            {2, 7, 7, 130, 7, 1, 0},  /* ResNet's global average */
+            {1, 9, 9, 3, 2, 2, 0},    /* a row and a column left over */
+            {3, 5, 6, 1, 3, 1, 1},    /* one channel */
+            {1, 11, 11, 2, 2, 4, 0},  /* gaps */
+            {1, 15, 15, 2, 15, 15, 7}, {1, 4, 4, 5, 1, 1, 0},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++)
+        check_pool(shapes[i]);
+}
+
+/* ---- batch normalisation ---- */
+
+static void check_batchnorm(int rank, const int64_t *dim)
+{
+    struct op_data data = {0};
+    struct dpb_tensor shape = {.dtype = DPB_F32, .rank = rank};
+    int64_t c = dim[rank - 1], numel, m;
+    float *x, *dy, *gamma, *beta, *mean0, *var0, *y[2], *dx[2], *stats[2][6];
+    double terms;
+
+    memcpy(shape.dim, dim, (size_t)rank * sizeof(dim[0]));
+    numel = dpb_tensor_numel(&shape);
+    m = numel / c;
+    terms = ulps_of_sum(m);
+    x = op_data_f32(&data, numel);
+    dy = op_data_f32(&data, numel);
+    gamma = op_data_f32(&data, c);
+    beta = op_data_f32(&data, c);
+    mean0 = op_data_f32(&data, c);
+    var0 = op_data_abs(&data, op_data_f32(&data, c), c);
+    for (int set = 0; set < 2; set++) {
+        y[set] = op_data_f32(&data, numel);
+        dx[set] = op_data_f32(&data, numel);
+        for (int i = 0; i < 6; i++)
+            stats[set][i] = op_data_f32(&data, c);
+    }
+    for (int64_t i = 0; i < numel; i++)
+        x[i] += 0.5f; /* a mean to subtract */
+    for (int run = 0; run < 3; run++) {
+        int set = run > 0;
+        dpb_device *on = run > 0 ? device[run - 1] : NULL;
+        size_t bytes = (size_t)c * sizeof(float);
+        struct dpb_batchnorm_args args = {.x = shape,
+                                          .y = shape,
+                                          .dy = shape,
+                                          .dx = shape,
+                                          .gamma = gamma,
+                                          .beta = beta,
+                                          .running_mean = stats[set][0],
+                                          .running_var = stats[set][1],
+                                          .save_mean = stats[set][2],
+                                          .save_var = stats[set][3],
+                                          .dgamma = stats[set][4],
+                                          .dbeta = stats[set][5],
+                                          .eps = 1e-5f,
+                                          .momentum = 0.1f,
+                                          .training = true};
+        const struct op_output fwd_out[] = {FLOATS(y[set], numel),
+                                            {stats[set][0], bytes, mean0},
+                                            {stats[set][1], bytes, var0},
+                                            {stats[set][2], bytes, NULL},
+                                            {stats[set][3], bytes, NULL}};
+        const struct op_output bwd_out[] = {
+                FLOATS(dx[set], numel), {stats[set][4], bytes, NULL}, {stats[set][5], bytes, NULL}};
+
+        args.x.data = x;
+        args.y.data = y[set];
+        args.dy.data = dy;
+        args.dx.data = dx[set];
+        op_run(on, DPB_OP_BATCHNORM_FWD, &args, fwd_out, 5);
+        op_run(on, DPB_OP_BATCHNORM_BWD, &args, bwd_out, 3);
+        if (run == 0)
+            continue;
+        /* Values are of order 1, their standard deviation about 0.6: what a mean or variance is off
+         * by comes back up to a few times in y and dx. dgamma and dbeta are sums of m such terms.
+         */
+        for (int i = 0; i < 4; i++)
+            op_assert_close("batchnorm statistics", stats[1][i], stats[0][i], NULL, c, 2.0 * terms);
+        op_assert_close("batchnorm-fwd", y[1], y[0], NULL, numel, 8.0 * terms);
+        op_assert_close("batchnorm-bwd", dx[1], dx[0], NULL, numel, 16.0 * terms);
+        op_assert_close("batchnorm dgamma", stats[1][4], stats[0][4], NULL, c, terms * (double)m);
+        op_assert_close("batchnorm dbeta", stats[1][5], stats[0][5], NULL, c, terms * (double)m);
+    }
+    /* Inference, from the same statistics; it may write y only. */
+    for (int run = 0; run < 3; run++) {
+        int set = run > 0;
+        struct dpb_batchnorm_args args = {.x = shape,
+                                          .y = shape,
+                                          .gamma = gamma,
+                                          .beta = beta,
+                                          .running_mean = mean0,
+                                          .running_var = var0,
+                                          .eps = 1e-2f};
+        const struct op_output out[] = {FLOATS(y[set], numel)};
+
+        args.x.data = x;
+        args.y.data = y[set];
+        op_run(run > 0 ? device[run - 1] : NULL, DPB_OP_BATCHNORM_FWD, &args, out, 1);
+        if (run > 0) /* |y| < 1 + 2.5 / sqrt(eps) */
+            op_assert_close("batchnorm inference", y[1], y[0], NULL, numel, 8.0 * 26.0);
+    }
+    op_data_release(&data);
+}
+
+static void test_batchnorm(void **state)
+{
+    (void)state;
+    check_batchnorm(4, (const int64_t[]){4, 12, 12, 64});
+    check_batchnorm(4, (const int64_t[]){2, 7, 7, 33});
+    check_batchnorm(4, (const int64_t[]){1, 5, 3, 1});
+    check_batchnorm(4, (const int64_t[]){2, 1, 1, 16});
+    check_batchnorm(2, (const int64_t[]){37, 20});
+}
+
+/* ---- the rest ---- */
+
+/* Does every one of `numel` floats have the same bits? */
+static void assert_same(const float *got, const float *want, int64_t numel)
+{
+    assert_memory_equal(got, want, (size_t)numel * sizeof(*got));
+}
+
+static void check_relu(int64_t numel)
+{
+    struct op_data data = {0};
+    float *x = op_data_f32(&data, numel), *dy = op_data_f32(&data, numel);
+    float *y[2] = {op_data_f32(&data, numel), op_data_f32(&data, numel)};
+    float *dx[2] = {op_data_f32(&data, numel), op_data_f32(&data, numel)};
+
+    x[0] = 0.0f;
+    for (int run = 0; run < 3; run++) {
+        int set = run > 0;
+        dpb_device *on = run > 0 ? device[run - 1] : NULL;
+        struct dpb_relu_args args = {.x = dpb_tensor_1d(x, numel),
+                                     .y = dpb_tensor_1d(y[set], numel),
+                                     .dy = dpb_tensor_1d(dy, numel),
+                                     .dx = dpb_tensor_1d(dx[set], numel)};
+        const struct op_output y_out[] = {FLOATS(y[set], numel)};
+        const struct op_output dx_out[] = {FLOATS(dx[set], numel)};
+        const struct op_output y_over_x[] = {{y[set], (size_t)numel * sizeof(float), x}};
+        const struct op_output dx_over_dy[] = {{dx[set], (size_t)numel * sizeof(float), dy}};
+
+        op_run(on, DPB_OP_RELU_FWD, &args, y_out, 1);
+        op_run(on, DPB_OP_RELU_BWD, &args, dx_out, 1);
+        assert_same(y[set], y[0], numel);
+        assert_same(dx[set], dx[0], numel);
+        args.x.data = y[set];
+        op_run(on, DPB_OP_RELU_FWD, &args, y_over_x, 1);
+        args.dy.data = dx[set];
+        op_run(on, DPB_OP_RELU_BWD, &args, dx_over_dy, 1);
+        assert_same(y[set], y[0], numel);
+        assert_same(dx[set], dx[0], numel);
+    }
+    op_data_release(&data);
+}
+
+static void check_bias(int64_t m, int64_t n)
+{
+    struct op_data data = {0};
+    float *x = op_data_f32(&data, m * n), *bias = op_data_f32(&data, n);
+    float *y[2] = {op_data_f32(&data, m * n), op_data_f32(&data, m * n)};
+    float *db[2] = {op_data_f32(&data, n), op_data_f32(&data, n)};
+
+    for (int run = 0; run < 3; run++) {
+        int set = run > 0;
+        dpb_device *on = run > 0 ? device[run - 1] : NULL;
+        struct dpb_bias_args fwd = {
+                .x = dpb_tensor_2d(x, m, n), .y = dpb_tensor_2d(y[set], m, n), .bias = bias};
+        struct dpb_bias_args bwd = {.y = dpb_tensor_2d(x, m, n), .bias = db[set]};
+        const struct op_output y_out[] = {FLOATS(y[set], m * n)};
+        const struct op_output y_over_x[] = {{y[set], (size_t)(m * n) * sizeof(float), x}};
+        const struct op_output db_out[] = {FLOATS(db[set], n)};
+
+        op_run(on, DPB_OP_BIAS_FWD, &fwd, y_out, 1);
+        op_run(on, DPB_OP_BIAS_BWD, &bwd, db_out, 1);
+        /* one rounding of a sum below 2; a sum of m values below 1 */
+        op_assert_close("bias-fwd", y[set], y[0], NULL, m * n, 2.0);
+        op_assert_close("bias-bwd", db[set], db[0], NULL, n, ulps_of_sum(m) * (double)m);
+        fwd.x.data = y[set];
+        op_run(on, DPB_OP_BIAS_FWD, &fwd, y_over_x, 1);
+        op_assert_close("bias-fwd in place", y[set], y[0], NULL, m * n, 2.0);
+    }
+    op_data_release(&data);
+}
+
+static void check_softmax_xent(int64_t m, int64_t c)
+{
+    struct op_data data = {0};
+    float *logits = op_data_f32(&data, m * c);
+    float *prob[2] = {op_data_f32(&data, m * c), op_data_f32(&data, m * c)};
+    float *dlogits[2] = {op_data_f32(&data, m * c), op_data_f32(&data, m * c)};
+    float *loss[2] = {op_data_f32(&data, m), op_data_f32(&data, m)};
+    int32_t *label = op_data_labels(&data, m, c);
+    size_t bytes = (size_t)(m * c) * sizeof(float);
+
+    for (int64_t i = 0; i < m * c; i++)
+        logits[i] = 8.0f * logits[i] + (i == 0 ? 1000.0f : 0.0f); /* no overflow */
+    for (int run = 0; run < 3; run++) {
+        int set = run > 0;
+        dpb_device *on = run > 0 ? device[run - 1] : NULL;
+        struct dpb_softmax_xent_args args = {.logits = dpb_tensor_2d(logits, m, c),
+                                             .prob = dpb_tensor_2d(prob[set], m, c),
+                                             .dlogits = dpb_tensor_2d(dlogits[set], m, c),
+                                             .label = label,
+                                             .loss = loss[set],
+                                             .scale = 1.0f / (float)m};
+        const struct op_output fwd_out[] = {FLOATS(prob[set], m * c), FLOATS(loss[set], m)};
+        const struct op_output bwd_out[] = {FLOATS(dlogits[set], m * c)};
+        const struct op_output over_prob[] = {{dlogits[set], bytes, prob[set]}};
+
+        op_run(on, DPB_OP_SOFTMAX_XENT_FWD, &args, fwd_out, 2);
+        /* The same probabilities for both, to see the backward operator's own error. */
+        op_assert_close("softmax", prob[set], prob[0], NULL, m * c, 32.0);
+        op_assert_close("cross-entropy", loss[set], loss[0], NULL, 1, 32.0 * 1000.0);
+        op_assert_close("cross-entropy", loss[set] + 1, loss[0] + 1, NULL, m - 1, 32.0 * 16.0);
+        memcpy(prob[set], prob[0], bytes);
+        op_run(on, DPB_OP_SOFTMAX_XENT_BWD, &args, bwd_out, 1);
+        op_assert_close("softmax-xent-bwd", dlogits[set], dlogits[0], NULL, m * c, 4.0);
+        args.prob.data = dlogits[set];
+        op_run(on, DPB_OP_SOFTMAX_XENT_BWD, &args, over_prob, 1);
+        op_assert_close("softmax-xent-bwd in place", dlogits[set], dlogits[0], NULL, m * c, 4.0);
+    }
+    op_data_release(&data);
+}
+
+static void check_sgd_and_scale(int64_t count)
+{
+    struct op_data data = {0};
+    float *param0 = op_data_f32(&data, count), *momentum0 = op_data_f32(&data, count);
+    float *grad = op_data_f32(&data, count), *kept = op_data_f32(&data, count);
+    float *param[2] = {op_data_f32(&data, count), op_data_f32(&data, count)};
+    float *momentum[2] = {op_data_f32(&data, count), op_data_f32(&data, count)};
+    float *scaled = op_data_f32(&data, count);
+    size_t bytes = (size_t)count * sizeof(float);
+
+    memcpy(kept, grad, bytes);
+    for (int run = 0; run < 3; run++) {
+        int set = run > 0;
+        dpb_device *on = run > 0 ? device[run - 1] : NULL;
+        struct dpb_sgd_args sgd = {.param = param[set],
+                                   .grad = grad,
+                                   .momentum = momentum[set],
+                                   .count = count,
+                                   .lr = 0.1f,
+                                   .mu = 0.9f,
+                                   .weight_decay = 1e-2f};
+        struct dpb_scale_args scale = {.x = scaled, .count = count, .factor = 1.0f / 3.0f};
+        const struct op_output sgd_out[] = {{param[set], bytes, param0},
+                                            {momentum[set], bytes, momentum0}};
+        const struct op_output scale_out[] = {{scaled, bytes, param0}};
+
+        op_run(on, DPB_OP_SGD_MOMENTUM, &sgd, sgd_out, 2);
+        /* four roundings of values below 2 */
+        op_assert_close("sgd momentum", momentum[set], momentum[0], NULL, count, 8.0);
+        op_assert_close("sgd param", param[set], param[0], NULL, count, 4.0);
+        assert_same(grad, kept, count);
+        op_run(on, DPB_OP_SCALE, &scale, scale_out, 1);
+        for (int64_t i = 0; i < count; i++) /* one product, rounded once */
+            assert_true(scaled[i] == param0[i] * (1.0f / 3.0f));
+    }
+    op_data_release(&data);
+}
+
+static void test_small_operators(void **state)
+{
+    (void)state;
+    check_relu(1);
+    check_relu(1001);
+    check_relu(100003); /* parts for two threads */
+    check_bias(1, 1);
+    check_bias(64, 10);
+    check_bias(700, 131);
+    check_bias(3, 40000);
+    check_softmax_xent(3, 7);
+    check_softmax_xent(64, 10);
+    check_softmax_xent(70, 1000);
+    check_sgd_and_scale(1);
+    check_sgd_and_scale(1003);
+    check_sgd_and_scale(100003);
+}
+
+/* Kernels share buffers: one that is made later, and is larger, must not disturb an earlier one. */
+static void test_kernels_share_buffers(void **state)
+{
+    struct op_data data = {0};
+    float *x = op_data_f32(&data, 4L * 26 * 26 * 32), *w = op_data_f32(&data, 64L * 32 * 9);
+    float *y = op_data_f32(&data, 4L * 24 * 24 * 64), *first = op_data_f32(&data, 16L * 16 * 9);
+    float *again = op_data_f32(&data, 16L * 16 * 9);
+    dpb_device *fresh = NULL;
+    struct dpb_device_config config = {.local_size = 1, .threads = 1};
+    struct dpb_conv_args small = {.x = dpb_tensor_4d(x, 1, 6, 6, 16),
+                                  .w = dpb_tensor_4d(first, 16, 16, 3, 3),
+                                  .y = dpb_tensor_4d(y, 1, 4, 4, 16),
+                                  .stride = 1};
+    struct dpb_conv_args large = {.x = dpb_tensor_4d(x, 4, 26, 26, 32),
+                                  .w = dpb_tensor_4d(w, 64, 32, 3, 3),
+                                  .y = dpb_tensor_4d(y, 4, 24, 24, 64),
+                                  .stride = 1};
+
+    (void)state;
+    assert_int_equal(dpb_device_cpu_ops.open(&config, &fresh), DPB_OK);
+    assert_int_equal(dpb_op_launch(fresh, DPB_OP_CONV_BWD_WEIGHTS, &small, NULL), DPB_OK);
+    assert_int_equal(dpb_op_launch(fresh, DPB_OP_CONV_BWD_WEIGHTS, &large, NULL), DPB_OK);
+    small.w.data = again;
+    assert_int_equal(dpb_op_launch(fresh, DPB_OP_CONV_BWD_WEIGHTS, &small, NULL), DPB_OK);
+    assert_same(again, first, 16L * 16 * 9);
+    dpb_device_cpu_ops.close(fresh);
+    op_data_release(&data);
+}
+
+static int open_devices(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        struct dpb_device_config config = {.local_size = 1, .threads = i + 1};
+
+        if (dpb_device_cpu_ops.open(&config, &device[i]) != DPB_OK)
+            return -1;
+    }
+    return 0;
+}
+
+static int close_devices(void **state)
+{
+    (void)state;
+    dpb_device_cpu_ops.close(device[0]);
+    dpb_device_cpu_ops.close(device[1]);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+            cmocka_unit_test_setup_teardown(test_conv, open_devices, close_devices),
+            cmocka_unit_test_setup_teardown(test_matmul, open_devices, close_devices),
+            cmocka_unit_test_setup_teardown(test_pool, open_devices, close_devices),
+            cmocka_unit_test_setup_teardown(test_batchnorm, open_devices, close_devices),
+            cmocka_unit_test_setup_teardown(test_small_operators, open_devices, close_devices),
+            cmocka_unit_test(test_kernels_share_buffers),
+    };
+
+    return DPB_RUN_TESTS(tests);
+}
