@@ -152,6 +152,12 @@ static dpb_status read_scalar(const struct reader *reader, struct fy_event *even
 
     if (!text)
         return dpb_option_log_no_memory();
+    if (event->scalar.value) {
+        enum fy_scalar_style style = fy_token_scalar_style(event->scalar.value);
+
+        /* libfyaml's mark is behind the quote */
+        node->column -= style == FYSS_SINGLE_QUOTED || style == FYSS_DOUBLE_QUOTED;
+    }
     if (memchr(text, '\0', length))
         return refuse(reader, node, "a text with a NUL character in it");
     node->text = strndup(text, length);
@@ -200,6 +206,7 @@ static dpb_status read_node(struct reader *reader, struct fy_event *event, int d
     if (mark) {
         node->line = mark->line + 1;
         node->column = mark->column + 1;
+        node->column -= event->type == FYET_ALIAS; /* the mark is behind the '*' */
     }
     if (event->type == FYET_ALIAS || has_text(fy_event_get_anchor_token(event)))
         return refuse(reader, node, "anchors (&) and aliases (*) are not for sweep files");
