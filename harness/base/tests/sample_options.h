@@ -78,8 +78,8 @@ static const struct dpb_option_table *const sample_tables[] = {
         &sample_ddp_table, &sample_core_table, NULL, &sample_zero1_table};
 
 static const struct dpb_part_name sample_parts[] = {
-        {"workload", "mlp", "layers"},     {"workload", "resnet50", "images"},
-        {"strategy", "none", "no sync"},   {"strategy", "ddp", "buckets"},
+        {"workload", "mlp", "layers"},    {"workload", "resnet50", "images"},
+        {"strategy", "none", "no sync"},  {"strategy", "ddp", "buckets"},
         {"strategy", "zero1", "sharded"},
 };
 

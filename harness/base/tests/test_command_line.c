@@ -308,8 +308,7 @@ static void test_help_of_experiments(void **state)
             "\nRun:\n",
             "\nCommunication:\n",
             "      --ranks N             number of ranks (default 1; from 1 to 65536 processes)\n",
-            "--bucket SIZE         [ddp] bytes of a bucket (default 25MiB; from 1KiB to 1TiB, or "
-            "auto)\n",
+            "--bucket SIZE         [ddp] bytes of a bucket (default 25MiB; from 1KiB to 1TiB, or",
             "[zero1] bytes of a bucket (default 16MiB;",
             "--overlap on|off",
             "one of none, ddp, zero1)",
