@@ -87,7 +87,9 @@ void dpb_summary_release(struct dpb_summary *summary);
 void dpb_cell_label(const struct dpb_summary *summary, const struct dpb_cell_summary *cell,
                     struct dpb_str *label);
 
-/* The value of an axis of the cell ("bucket" -> "1MiB"), or NULL when the option does not vary. */
+/* The value of an axis of the cell ("bucket" -> "1MiB"), or NULL when the option does not vary, or
+ * when the cell has one rank and the option acts only between ranks (it is in the series, but not
+ * in the compute_series). */
 const char *dpb_cell_axis(const struct dpb_cell_summary *cell, const char *axis);
 
 /* The cell of the same run that differs in this axis only, where it has `value`; NULL: none. On and
@@ -107,7 +109,7 @@ dpb_json *dpb_summary_json(const struct dpb_summary *summary);
 /* Notes a reader should see: efficiency above 1.05 (baseline cold or other batch?), bus bandwidth
  * above the emulated link's rate, flagged cells, overlap slower than none, unequal fingerprints in
  * one report, few repeats, traces that lost events or slowed steps down, torn or superseded
- * records. Array of strings; caller owns. */
+ * records, and what the records themselves warn of. Array of strings; caller owns. */
 dpb_json *dpb_summary_notes(const struct dpb_summary *summary);
 
 #ifdef __cplusplus

@@ -231,6 +231,65 @@ static void note_files(const struct dpb_summary *summary, dpb_json *notes)
     }
 }
 
+/* The same warning, whatever its numbers? */
+static bool is_alike(const char *a, const char *b)
+{
+    static const char number[] = "0123456789.";
+
+    while (*a && *b) {
+        size_t a_digits = strspn(a, number), b_digits = strspn(b, number);
+
+        if ((a_digits > 0) != (b_digits > 0) || (a_digits == 0 && *a != *b))
+            return false;
+        a += a_digits ? a_digits : 1;
+        b += b_digits ? b_digits : 1;
+    }
+    return *a == *b;
+}
+
+static bool holds_alike(const dpb_json *texts, const char *text)
+{
+    const dpb_json *known;
+    dpb_json_walk walk = {0};
+
+    while ((known = dpb_json_next(texts, &walk, NULL))) {
+        if (is_alike(dpb_json_as_string(known, ""), text))
+            return true;
+    }
+    return false;
+}
+
+/* The records' own warnings, each once, as it was first put, with how many records have its like.
+ */
+static void note_warnings(const struct dpb_summary *summary, dpb_json *notes)
+{
+    dpb_json *texts = dpb_json_array();
+    size_t i, j;
+
+    for (i = 0; i < summary->records->count; i++) {
+        const dpb_json *warnings = dpb_json_get(summary->records->items[i], "warnings");
+        const dpb_json *warning;
+        dpb_json_walk walk = {0};
+
+        while ((warning = dpb_json_next(warnings, &walk, NULL))) {
+            const char *text = dpb_json_as_string(warning, NULL);
+            struct dpb_str note = {0};
+            size_t count = 0;
+
+            if (!text || holds_alike(texts, text))
+                continue;
+            dpb_json_append(texts, dpb_json_string(text));
+            for (j = i; j < summary->records->count; j++) {
+                if (holds_alike(dpb_json_get(summary->records->items[j], "warnings"), text))
+                    count++;
+            }
+            dpb_str_appendf(&note, "%zu of %zu records: %s", count, summary->records->count, text);
+            add_note(notes, &note);
+        }
+    }
+    dpb_json_free(texts);
+}
+
 dpb_json *dpb_summary_notes(const struct dpb_summary *summary)
 {
     dpb_json *notes = dpb_json_array();
@@ -258,6 +317,7 @@ dpb_json *dpb_summary_notes(const struct dpb_summary *summary)
                "traced steps took over 10 % longer than timed ones, so shares of the breakdown are "
                "approximate",
                notes);
+    note_warnings(summary, notes);
     note_fingerprints(summary, notes);
     note_files(summary, notes);
     return notes;

@@ -485,8 +485,24 @@ void dpb_summary_release(struct dpb_summary *summary)
 
 /* ---- cells among others ---- */
 
+/* Does "name=value name=value ..." name the option? */
+static bool series_names(const char *series, const char *option)
+{
+    size_t length = strlen(option);
+    const char *at;
+
+    for (at = series; (at = strstr(at, option)); at += length) {
+        if ((at == series || at[-1] == ' ') && at[length] == '=')
+            return true;
+    }
+    return false;
+}
+
 const char *dpb_cell_axis(const struct dpb_cell_summary *cell, const char *axis)
 {
+    if (cell->ranks == 1 && series_names(cell->series, axis) &&
+        !series_names(cell->compute_series, axis))
+        return NULL;
     return dpb_json_as_string(dpb_json_get(dpb_json_get(cell->first, "axes"), axis), NULL);
 }
 
@@ -494,7 +510,6 @@ void dpb_cell_label(const struct dpb_summary *summary, const struct dpb_cell_sum
                     struct dpb_str *label)
 {
     const dpb_json *axes = dpb_json_get(cell->first, "axes");
-    const dpb_json *value;
     const char *axis;
     dpb_json_walk walk = {0};
     size_t i;
@@ -506,9 +521,11 @@ void dpb_cell_label(const struct dpb_summary *summary, const struct dpb_cell_sum
         }
     }
     dpb_str_appendf(label, "%d rank%s", cell->ranks, cell->ranks == 1 ? "" : "s");
-    while ((value = dpb_json_next(axes, &walk, &axis))) {
-        if (strcmp(axis, "ranks") != 0)
-            dpb_str_appendf(label, ", %s %s", axis, dpb_json_as_string(value, "?"));
+    while (dpb_json_next(axes, &walk, &axis)) {
+        const char *value = dpb_cell_axis(cell, axis);
+
+        if (value && strcmp(axis, "ranks") != 0)
+            dpb_str_appendf(label, ", %s %s", axis, value);
     }
 }
 

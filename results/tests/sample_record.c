@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#include "dpb_units.h"
+
 #define TRACED_STEPS 4
 
 static const double default_samples_ns[] = {20e6, 21e6, 19e6, 20e6, 22e6};
@@ -40,16 +42,25 @@ static dpb_json *host_json(void)
 {
     dpb_json *host = dpb_json_object();
 
-    dpb_json_set_string(host, "hostname", "testhost");
+    dpb_json_set_string(host, "name", "testhost");
     dpb_json_set_string(host, "cpu_model", "Example CPU 2.0 GHz");
     dpb_json_set_int(host, "cores", 2);
+    dpb_json_set_int(host, "memory_bytes", INT64_C(8589934592));
     return host;
 }
 
 static dpb_json *config_json(const struct sample_record *sample)
 {
     dpb_json *config = dpb_json_object(), *link = dpb_json_object();
+    size_t i;
 
+    for (i = 0; i < sizeof(sample->axes) / sizeof(sample->axes[0]) && sample->axes[i].option; i++) {
+        int64_t bytes;
+
+        if (strcmp(sample->axes[i].option, "bucket") == 0 &&
+            dpb_parse_size(sample->axes[i].text, &bytes, NULL) == DPB_OK)
+            dpb_json_set_int(config, "bucket_bytes", bytes);
+    }
     dpb_json_set_string(config, "workload", "mnist-mlp");
     dpb_json_set_string(config, "strategy", "ddp");
     dpb_json_set_int(config, "ranks", sample->ranks);
@@ -114,6 +125,7 @@ static void set_measured(dpb_json *record, const struct sample_record *sample)
 dpb_json *sample_record_make(const struct sample_record *sample)
 {
     dpb_json *record = dpb_json_object(), *axes = dpb_json_object();
+    dpb_json *warnings = dpb_json_array();
     bool ok = strcmp(sample->status, "ok") == 0;
     size_t i;
 
@@ -143,7 +155,9 @@ dpb_json *sample_record_make(const struct sample_record *sample)
     dpb_json_set_bool(record, "simulated", sample->simulated);
     dpb_json_set(record, "samples_step_ns",
                  dpb_json_reals(sample->samples_ns, ok ? sample->sample_count : 0));
-    dpb_json_set(record, "warnings", dpb_json_array());
+    if (sample->warning)
+        dpb_json_append(warnings, dpb_json_string(sample->warning));
+    dpb_json_set(record, "warnings", warnings);
     if (ok)
         set_measured(record, sample);
     return record;

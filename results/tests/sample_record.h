@@ -33,6 +33,7 @@ struct sample_record {
     double trace_overhead;
     int64_t trace_lost;
     double availability;
+    const char *warning; /* NULL: none */
 };
 
 extern const struct sample_record sample_record_default;

@@ -481,7 +481,14 @@ static void test_notes_of_overlap_and_bandwidth(void **state)
 
 static void test_note_of_high_efficiency(void **state)
 {
+    struct sample_record warned = cell(2, 4, 10);
+
     (void)state;
+    warned.warning = "only 51 % of a core";
+    add(&warned);
+    warned.repeat = 1;
+    warned.warning = "only 7.5 % of a core";
+    add(&warned);
     add_cell(0, 1, 10);
     add_cell(1, 2, 8);
     records.torn = 1;
@@ -489,6 +496,7 @@ static void test_note_of_high_efficiency(void **state)
     assert_near(find(1)->efficiency, 1.25);
     assert_note("scaling efficiency is 125.0 %", true);
     assert_note("1 record was cut short", true);
+    assert_note("2 of 4 records: only 51 % of a core", true);
 }
 
 static void test_order_of_cells(void **state)
@@ -575,11 +583,14 @@ static void test_labels(void **state)
     assert_null(dpb_cell_axis(find(0), "link"));
     dpb_str_release(&label);
     dpb_summary_release(&summary);
+    /* overlap is in the series but not in the compute_series: with one rank it does nothing */
+    other.axes[1] = (struct sample_axis){"overlap", "on"};
+    other.axes[2] = (struct sample_axis){"lap", "3"};
     other.run_id = "other";
     add(&other);
     assert_int_equal(dpb_summary_compute(&records, &summary), DPB_OK);
     dpb_cell_label(&summary, find(1), &label);
-    assert_string_equal(label.text, "run other, 1 rank");
+    assert_string_equal(label.text, "run other, 1 rank, lap 3");
     dpb_str_release(&label);
 }
 
