@@ -36,5 +36,4 @@
         exit(77);                                                                                  \
     } while (0)
 
-/* Folder with this room's test data (set by dpb_test's target). */
 #endif

@@ -24,6 +24,22 @@ static char log_prefix[PREFIX_BYTES];
 static dpb_log_sink log_sink;
 static void *log_sink_ctx;
 
+static void take_lock(void)
+{
+    pthread_mutex_lock(&lock);
+}
+
+static void give_lock(void)
+{
+    pthread_mutex_unlock(&lock);
+}
+
+/* Ranks are forked: a child must not inherit the lock from a thread that it does not have. */
+__attribute__((constructor)) static void guard_forks(void)
+{
+    (void)pthread_atfork(take_lock, give_lock, give_lock); /* fails for lack of memory only */
+}
+
 /* A hint belongs to the message before it in the same thread: same level, and silent with it. */
 static _Thread_local enum dpb_log_level last_level = DPB_LOG_ERROR;
 

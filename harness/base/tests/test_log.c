@@ -1,6 +1,9 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "dpb_test.h"
@@ -161,6 +164,47 @@ static void test_stderr_lines_are_whole(void **state)
     dpb_str_release(&content);
 }
 
+/* A rank forked while another thread logs can log too, and does not wait for ever. */
+static atomic_bool stop_shouting;
+
+static void *shout_on(void *unused)
+{
+    (void)unused;
+    while (!atomic_load(&stop_shouting))
+        dpb_info("busy");
+    return NULL;
+}
+
+static void test_forked_child_can_log(void **state)
+{
+    int null = open("/dev/null", O_WRONLY), saved = dup(STDERR_FILENO), i;
+    pthread_t thread;
+
+    (void)state;
+    assert_true(null >= 0 && saved >= 0);
+    dpb_log_set_sink(NULL, NULL);
+    assert_true(dup2(null, STDERR_FILENO) >= 0);
+    assert_int_equal(pthread_create(&thread, NULL, shout_on, NULL), 0);
+    for (i = 0; i < 100; i++) {
+        pid_t child = fork();
+        int exit_status = -1;
+
+        if (child == 0) {
+            dpb_info("child");
+            _exit(7);
+        }
+        assert_true(child > 0);
+        assert_int_equal(waitpid(child, &exit_status, 0), child);
+        assert_true(WIFEXITED(exit_status));
+        assert_int_equal(WEXITSTATUS(exit_status), 7);
+    }
+    atomic_store(&stop_shouting, true);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    assert_true(dup2(saved, STDERR_FILENO) >= 0);
+    close(saved);
+    close(null);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -171,6 +215,7 @@ int main(void)
             cmocka_unit_test_setup_teardown(test_long_lines_are_cut, setup, teardown),
             cmocka_unit_test_setup_teardown(test_errno_stays, setup, teardown),
             cmocka_unit_test_setup_teardown(test_stderr_lines_are_whole, setup, teardown),
+            cmocka_unit_test_setup_teardown(test_forked_child_can_log, setup, teardown),
     };
 
     return DPB_RUN_TESTS(tests);
