@@ -6,6 +6,7 @@
 
 #include "dpb_clock.h"
 
+#include "deferred_device.h"
 #include "rig.h"
 
 /* ---- arithmetic ---- */
@@ -204,6 +205,41 @@ static void test_times_are_contiguous(void **state)
     rig_release(&rig);
 }
 
+/* A step ends when its work has ended, not when it has been launched. */
+static void test_time_includes_queued_work(void **state)
+{
+    struct dpb_step_times times;
+    struct rig rig;
+    uint64_t hash;
+
+    (void)state;
+    rig_init(&rig, &dpb_strategy_none_ops, 1);
+    rig.config.device = deferred_device_of(rig.device);
+    rig_open(&rig);
+    hash = dpb_step_param_hash(rig.engine);
+    assert_int_equal(dpb_step_run(rig.engine, &times), DPB_OK);
+    assert_true(hash != dpb_step_param_hash(rig.engine));
+    assert_true(deferred_device_last_ns() > times.start_ns);
+    assert_true(deferred_device_last_ns() <= times.end_ns);
+    rig_release(&rig);
+}
+
+/* The check of the communicator leaves nothing behind. */
+static void test_gradients_begin_as_zeros(void **state)
+{
+    const float *gradients;
+    struct rig rig;
+
+    (void)state;
+    rig_init(&rig, &dpb_strategy_naive_ops, 2);
+    rig_open(&rig);
+    assert_int_equal(rig.comm.waits, TINY_PARAMS);
+    gradients = rig.comm.buffer;
+    for (int i = 0; i < 1100; i++)
+        assert_true(gradients[i] == 0.0f);
+    rig_release(&rig);
+}
+
 /* ---- events ---- */
 
 struct event_count {
@@ -249,7 +285,7 @@ static void check_step_events(const struct dpb_event *events, size_t count, int 
         assert_true(span.last.start_ns >= whole.last.start_ns &&
                     span.last.end_ns <= whole.last.end_ns);
     }
-    assert_int_equal(compute.count, TINY_PARAMS); /* the optimizer's operators */
+    assert_int_equal(compute.count, 1 + TINY_PARAMS); /* forward, the optimizer's operators */
     assert_string_equal(compute.last.name, "out.weight.sgd");
     assert_int_equal(ready.count, units);
     assert_int_equal(ready.last.start_ns, ready.last.end_ns);
@@ -432,6 +468,8 @@ int main(void)
             cmocka_unit_test(test_memory_and_layout),
             cmocka_unit_test(test_plan_is_rebuilt_after_the_first_step),
             cmocka_unit_test(test_times_are_contiguous),
+            cmocka_unit_test(test_time_includes_queued_work),
+            cmocka_unit_test(test_gradients_begin_as_zeros),
             cmocka_unit_test(test_events_of_traced_steps),
             cmocka_unit_test(test_progress_tells_where_the_rank_is),
             cmocka_unit_test(test_comm_stats_are_those_of_the_comm),

@@ -128,6 +128,23 @@ static void test_ranks_with_other_initial_parameters(void **state)
     rig_release(&rig);
 }
 
+/* A check that all ranks saw fail does not silence a later failure of this rank alone. */
+static void test_failure_after_a_failed_check(void **state)
+{
+    struct rig rig;
+
+    (void)state;
+    rig_init(&rig, &dpb_strategy_none_ops, 2);
+    rig.options.fail_backward = 1;
+    rig_open(&rig);
+    rig.comm.differ_exchange = rig.comm.exchanges + 1;
+    rig.comm.peer_from = 1;
+    assert_int_equal(dpb_step_check_replicas(rig.engine), DPB_ERR_CHECK);
+    assert_int_equal(rig.comm.aborts, 0);
+    expect_step(&rig, DPB_ERR_VENDOR, "backward fails");
+    rig_release(&rig);
+}
+
 /* ---- the communicator ---- */
 
 static void test_comm_that_sums_wrongly_is_not_used(void **state)
@@ -382,6 +399,7 @@ int main(void)
             cmocka_unit_test(test_ranks_that_run_something_else),
             cmocka_unit_test(test_ranks_with_another_plan),
             cmocka_unit_test(test_ranks_with_other_initial_parameters),
+            cmocka_unit_test(test_failure_after_a_failed_check),
             cmocka_unit_test(test_comm_that_sums_wrongly_is_not_used),
             cmocka_unit_test(test_comm_that_fails_in_a_step),
             cmocka_unit_test(test_workloads_that_misbehave),

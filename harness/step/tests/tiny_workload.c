@@ -8,9 +8,8 @@
 struct dpb_workload {
     struct dpb_workload_base base;
     struct tiny_options options;
-    float *const *param;
-    float *const *grad;
-    struct dpb_batch batch;
+    struct dpb_launcher *launcher;
+    float *param[TINY_PARAMS], *grad[TINY_PARAMS];
     int64_t forwards, backwards;
 };
 
@@ -93,6 +92,7 @@ static dpb_status tiny_open(const struct dpb_workload_config *config, dpb_worklo
     if (!self)
         return DPB_ERR_NO_MEMORY;
     self->base.ops = &tiny_workload_ops;
+    self->launcher = config->launcher;
     self->options = *(const struct tiny_options *)config->options;
     *workload = self;
     return DPB_OK;
@@ -103,15 +103,18 @@ static void tiny_close(dpb_workload *workload)
     free(workload);
 }
 
-static void tiny_bind(dpb_workload *workload, float *const *param, float *const *grad)
-{
-    workload->param = param;
-    workload->grad = grad;
-}
-
 static int param_count(const dpb_workload *workload)
 {
     return tiny_model(&workload->options)->param_count;
+}
+
+/* Copies, so that it notices when it is not bound again. */
+static void tiny_bind(dpb_workload *workload, float *const *param, float *const *grad)
+{
+    for (int p = 0; p < param_count(workload); p++) {
+        workload->param[p] = param[p];
+        workload->grad[p] = grad[p];
+    }
 }
 
 static dpb_status tiny_init(dpb_workload *workload, uint64_t seed)
@@ -131,14 +134,16 @@ static dpb_status tiny_forward(dpb_workload *workload, const struct dpb_batch *b
         dpb_error("tiny: forward fails, as it was told to");
         return DPB_ERR_VENDOR;
     }
+    (void)training;
+    dpb_range_begin(workload->launcher->recorder, DPB_LANE_HOST, DPB_EVENT_COMPUTE, "tiny.forward",
+                    -1);
     for (int64_t s = 0; s < batch->samples; s++) {
         sum.loss_sum += tiny_loss(batch->sample_ids[s]);
         sum.correct += tiny_is_correct(batch->sample_ids[s]);
     }
+    dpb_range_end(workload->launcher->recorder, DPB_LANE_HOST);
     if (workload->options.nan_loss)
         sum.loss_sum = NAN;
-    if (training)
-        workload->batch = *batch;
     *result = sum;
     return DPB_OK;
 }
