@@ -295,7 +295,8 @@ dpb_status dpb_config_repro(const dpb_config *config, struct dpb_str *line)
         row_text(&rows[i], &text);
         if (text.failed) {
             line->failed = true;
-        } else if (differs(config, &rows[i], text.text)) {
+        } else if (dpb_config_is_explicit(config, rows[i].row->name) &&
+                   differs(config, &rows[i], text.text)) {
             dpb_str_appendf(line, " --%s ", rows[i].row->name);
             dpb_shell_quote(text.text, line);
         }

@@ -1,0 +1,277 @@
+#include "dpb_test.h"
+
+#include "dpb_experiment.h"
+#include "dpb_log.h"
+#include "dpb_plan.h"
+#include "registry_for_tests.h"
+
+static char errors[8192]; /* what was logged since the last build */
+
+static void collect(void *ctx, enum dpb_log_level level, const char *line)
+{
+    (void)ctx;
+    (void)level;
+    size_t length = strlen(errors);
+    snprintf(errors + length, sizeof(errors) - length, "%s\n", line);
+}
+
+/* Build a plan from flags such as "ranks=1,2 bucket=1MiB" and a sweep file's text (or NULL). */
+static dpb_status build_with(const char *flags, const char *yaml, bool sweep, int cores,
+                             struct dpb_plan *plan)
+{
+    const struct dpb_registry *registry = registry_for_tests();
+    struct dpb_settings settings = {0};
+    struct dpb_sweep_file file = {0};
+    char copy[1024], origin[64];
+    errors[0] = '\0';
+    dpb_log_set_sink(collect, NULL);
+    snprintf(copy, sizeof(copy), "%s", flags);
+    char *rest = NULL;
+    for (char *flag = strtok_r(copy, " ", &rest); flag; flag = strtok_r(NULL, " ", &rest)) {
+        char *value = strchr(flag, '=');
+        *value++ = '\0';
+        snprintf(origin, sizeof(origin), "--%s", flag);
+        assert_int_equal(dpb_settings_add(&settings, registry->options, flag, value, origin),
+                         DPB_OK);
+    }
+    if (yaml)
+        assert_int_equal(dpb_sweep_file_parse(yaml, strlen(yaml), "t.yaml", registry->options,
+                                              &file),
+                         DPB_OK);
+    struct dpb_plan_input input = {registry, yaml ? &file : NULL, &settings, sweep, cores, "t"};
+    dpb_status st = dpb_plan_build(&input, plan);
+    dpb_log_set_sink(NULL, NULL);
+    dpb_settings_release(&settings);
+    if (yaml)
+        dpb_sweep_file_release(&file);
+    return st;
+}
+
+static const struct dpb_experiment *cell(const struct dpb_plan *plan, size_t i)
+{
+    return dpb_config_struct(plan->cells[i].config, "experiment");
+}
+
+static void test_axes_multiply(void **state)
+{
+    (void)state;
+    struct dpb_plan plan;
+    assert_int_equal(build_with("ranks=2,3 bucket=1MiB,4MiB overlap=on,off repeats=3", NULL, true, 2,
+                                &plan),
+                     DPB_OK);
+    assert_int_equal(plan.cell_count, 8);
+    assert_int_equal(plan.launch_count, 24);
+    assert_int_equal(plan.axis_count, 3);
+    assert_string_equal(plan.axis_names[0], "ranks");
+    assert_string_equal(plan.cells[0].label, "ranks=2 bucket=1MiB overlap=on");
+    assert_string_equal(plan.cells[7].label, "ranks=3 bucket=4MiB overlap=off");
+    assert_int_equal(cell(&plan, 7)->global_batch, 192);
+    dpb_plan_release(&plan);
+}
+
+/* Repeats outermost, every cell once in each, shuffled, and the same for the same seed. */
+static void test_order_is_interleaved_and_seeded(void **state)
+{
+    (void)state;
+    struct dpb_plan a, b, c;
+    const char *flags = "ranks=2 bucket=1KiB,2KiB,3KiB,4KiB,5KiB,6KiB,7KiB,8KiB repeats=3";
+    assert_int_equal(build_with(flags, NULL, true, 2, &a), DPB_OK);
+    assert_int_equal(build_with(flags, NULL, true, 2, &b), DPB_OK);
+    char other[256];
+    snprintf(other, sizeof(other), "%s seed=2", flags);
+    assert_int_equal(build_with(other, NULL, true, 2, &c), DPB_OK);
+    bool differs = false, shuffled = false;
+    for (int r = 0; r < 3; r++) {
+        unsigned seen = 0;
+        for (int i = 0; i < 8; i++) {
+            assert_int_equal(a.order[r * 8 + i].repeat, r);
+            seen |= 1u << a.order[r * 8 + i].cell;
+            shuffled |= a.order[r * 8 + i].cell != i;
+            assert_int_equal(a.order[r * 8 + i].cell, b.order[r * 8 + i].cell);
+            differs |= a.order[r * 8 + i].cell != c.order[r * 8 + i].cell;
+        }
+        assert_int_equal(seen, 0xff);
+    }
+    assert_true(shuffled);
+    assert_true(differs);
+    dpb_plan_release(&a);
+    dpb_plan_release(&b);
+    dpb_plan_release(&c);
+}
+
+/* With one rank neither bucket nor overlap acts: those cells are one, and the baseline of all. */
+static void test_one_rank_is_one_cell(void **state)
+{
+    (void)state;
+    struct dpb_plan plan;
+    assert_int_equal(build_with("ranks=1,2 bucket=1MiB,4MiB overlap=on,off", NULL, true, 2, &plan),
+                     DPB_OK);
+    assert_int_equal(plan.cell_count, 5);
+    assert_string_equal(plan.cells[0].label, "ranks=1");
+    for (size_t i = 1; i < 5; i++) {
+        assert_string_equal(plan.cells[0].compute_series, plan.cells[i].compute_series);
+        assert_string_not_equal(plan.cells[0].series, plan.cells[i].series);
+    }
+    dpb_plan_release(&plan);
+}
+
+static void test_auto_ranks(void **state)
+{
+    (void)state;
+    struct dpb_plan plan;
+    assert_int_equal(build_with("steps=20", NULL, true, 4, &plan), DPB_OK);
+    assert_int_equal(plan.cell_count, 3);
+    assert_int_equal(cell(&plan, 2)->ranks, 4);
+    assert_int_equal(cell(&plan, 0)->threads_per_rank, 4);
+    assert_int_equal(cell(&plan, 2)->threads_per_rank, 1);
+    dpb_plan_release(&plan);
+    assert_int_equal(build_with("ranks=auto", NULL, true, 64, &plan), DPB_OK);
+    assert_int_equal(plan.cell_count, 3); /* at most 4 */
+    dpb_plan_release(&plan);
+    assert_int_equal(build_with("steps=20", NULL, false, 2, &plan), DPB_OK);
+    assert_int_equal(plan.cell_count, 1);
+    assert_int_equal(cell(&plan, 0)->ranks, 2);
+    dpb_plan_release(&plan);
+    assert_int_equal(build_with("ranks=auto,2", NULL, true, 2, &plan), DPB_ERR_USAGE);
+    assert_non_null(strstr(errors, "stands alone"));
+}
+
+static void test_strategy_options_stay_with_their_strategy(void **state)
+{
+    (void)state;
+    struct dpb_plan plan;
+    assert_int_equal(build_with("ranks=2 strategy=none,naive,ddp bucket=1MiB,4MiB", NULL, true, 2,
+                                &plan),
+                     DPB_OK);
+    assert_int_equal(plan.cell_count, 4); /* none, naive, ddp twice */
+    assert_string_equal(plan.cells[0].label, "strategy=none");
+    assert_string_equal(plan.cells[3].label, "strategy=ddp bucket=4MiB");
+    dpb_plan_release(&plan);
+}
+
+static void test_what_acts_nowhere_is_an_error(void **state)
+{
+    (void)state;
+    struct dpb_plan plan;
+    assert_int_equal(build_with("ranks=1 bucket=1MiB", NULL, true, 2, &plan), DPB_ERR_USAGE);
+    assert_non_null(strstr(errors, "--bucket: cannot take effect with one rank"));
+    assert_int_equal(build_with("ranks=2 strategy=none bucket=1MiB", NULL, true, 2, &plan),
+                     DPB_ERR_USAGE);
+    assert_non_null(strstr(errors, "it belongs to strategy \"ddp\""));
+    assert_int_equal(build_with("ranks=2,4", NULL, false, 2, &plan), DPB_ERR_USAGE);
+    assert_non_null(strstr(errors, "dpbench sweep"));
+}
+
+static void test_file_and_flags(void **state)
+{
+    (void)state;
+    struct dpb_plan plan;
+    const char *yaml = "version: 1\nname: mine\n"
+                       "base: {strategy: ddp, batch-per-rank: 32, repeats: 2}\n"
+                       "axes: {ranks: [2, 4], bucket: [1MiB, 4MiB]}\n"
+                       "exclude:\n  - {ranks: 4, bucket: 1024KiB}\n";
+    assert_int_equal(build_with("batch-per-rank=16", yaml, true, 4, &plan), DPB_OK);
+    assert_string_equal(plan.name, "mine");
+    assert_int_equal(plan.cell_count, 3);
+    assert_int_equal(plan.repeats, 2);
+    assert_int_equal(cell(&plan, 0)->batch_per_rank, 16);
+    assert_string_equal(plan.cells[2].label, "ranks=4 bucket=4MiB");
+    dpb_plan_release(&plan);
+    assert_int_equal(build_with("ranks=4 bucket=1MiB", yaml, true, 4, &plan), DPB_ERR_USAGE);
+    assert_non_null(strstr(errors, "exclude leaves none"));
+}
+
+static void test_batches(void **state)
+{
+    (void)state;
+    struct dpb_plan plan;
+    assert_int_equal(build_with("ranks=1,2,4 global-batch=256", NULL, true, 4, &plan), DPB_OK);
+    assert_false(dpb_experiment_is_weak(plan.cells[2].config));
+    assert_int_equal(cell(&plan, 2)->batch_per_rank, 64);
+    assert_string_equal(plan.cells[1].series, plan.cells[2].series);
+    dpb_plan_release(&plan);
+    assert_int_equal(build_with("ranks=3 global-batch=256", NULL, true, 4, &plan), DPB_ERR_USAGE);
+    assert_non_null(strstr(errors, "hint:"));
+    assert_int_equal(build_with("ranks=3 global-batch=256 uneven=on", NULL, true, 4, &plan), DPB_OK);
+    dpb_plan_release(&plan);
+    assert_int_equal(build_with("ranks=2 global-batch=256 batch-per-rank=64", NULL, true, 4, &plan),
+                     DPB_ERR_USAGE);
+    assert_non_null(strstr(errors, "contradict"));
+    assert_int_equal(build_with("ranks=2 steps=10 warmup=10", NULL, true, 4, &plan), DPB_ERR_USAGE);
+    assert_non_null(strstr(errors, "no timed step"));
+    assert_int_equal(build_with("ranks=2 steps=20 epochs=1", NULL, true, 4, &plan), DPB_ERR_USAGE);
+    assert_int_equal(build_with("ranks=65", NULL, true, 4, &plan), DPB_ERR_USAGE);
+}
+
+static void test_json_round_trip(void **state)
+{
+    (void)state;
+    struct dpb_plan plan, back;
+    assert_int_equal(build_with("ranks=1,2 bucket=1MiB,4MiB repeats=2 link=2.5Gbps,100us", NULL,
+                                true, 2, &plan),
+                     DPB_OK);
+    dpb_json *json = dpb_plan_to_json(&plan);
+    assert_int_equal(dpb_plan_from_json(registry_for_tests(), json, &back), DPB_OK);
+    assert_int_equal(back.cell_count, plan.cell_count);
+    assert_int_equal(back.launch_count, plan.launch_count);
+    for (size_t i = 0; i < plan.cell_count; i++) {
+        struct dpb_str a = {0}, b = {0};
+        assert_string_equal(back.cells[i].label, plan.cells[i].label);
+        assert_string_equal(back.cells[i].series, plan.cells[i].series);
+        assert_int_equal(dpb_config_key(plan.cells[i].config, 0, NULL, 0, &a), DPB_OK);
+        assert_int_equal(dpb_config_key(back.cells[i].config, 0, NULL, 0, &b), DPB_OK);
+        assert_string_equal(a.text, b.text);
+        assert_int_equal(dpb_config_is_explicit(plan.cells[i].config, "bucket"),
+                         dpb_config_is_explicit(back.cells[i].config, "bucket"));
+        dpb_str_release(&a);
+        dpb_str_release(&b);
+    }
+    for (size_t i = 0; i < plan.launch_count; i++)
+        assert_int_equal(back.order[i].cell, plan.order[i].cell);
+    dpb_plan_release(&back);
+    dpb_json_set(json, "order", dpb_json_array());
+    dpb_log_set_sink(collect, NULL);
+    assert_int_equal(dpb_plan_from_json(registry_for_tests(), json, &back), DPB_ERR_CORRUPT);
+    dpb_log_set_sink(NULL, NULL);
+    dpb_json_free(json);
+    dpb_plan_release(&plan);
+}
+
+static void test_repro_line_names_what_was_given(void **state)
+{
+    (void)state;
+    struct dpb_plan plan;
+    struct dpb_str line = {0};
+    assert_int_equal(build_with("ranks=2 bucket=1MiB link=2.5Gbps,100us steps=30", NULL, true, 2,
+                                &plan),
+                     DPB_OK);
+    assert_int_equal(dpb_config_repro(plan.cells[0].config, &line), DPB_OK);
+    assert_string_equal(line.text, " --bucket 1MiB --link 2.5Gbps,100us --ranks 2 --steps 30");
+    dpb_str_release(&line);
+    dpb_plan_release(&plan);
+}
+
+static void test_tables_keep_their_promises(void **state)
+{
+    (void)state;
+    const struct dpb_registry *registry = registry_for_tests();
+    assert_int_equal(dpb_option_table_check(&dpb_experiment_table, registry->options), DPB_OK);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+            cmocka_unit_test(test_axes_multiply),
+            cmocka_unit_test(test_order_is_interleaved_and_seeded),
+            cmocka_unit_test(test_one_rank_is_one_cell),
+            cmocka_unit_test(test_auto_ranks),
+            cmocka_unit_test(test_strategy_options_stay_with_their_strategy),
+            cmocka_unit_test(test_what_acts_nowhere_is_an_error),
+            cmocka_unit_test(test_file_and_flags),
+            cmocka_unit_test(test_batches),
+            cmocka_unit_test(test_json_round_trip),
+            cmocka_unit_test(test_repro_line_names_what_was_given),
+            cmocka_unit_test(test_tables_keep_their_promises),
+    };
+    return DPB_RUN_TESTS(tests);
+}
