@@ -1,6 +1,7 @@
 #include "cpu_device.h"
 
 #include <errno.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +15,7 @@ struct dpb_cpu_binding_state {
     hwloc_bitmap_t before; /* CPUs of the calling thread before */
     hwloc_bitmap_t *cpu;   /* one for each thread */
     int threads;
-    int failed_errno;
+    atomic_int failed_errno; /* of any thread */
 };
 
 static void bind_thread(void *ctx, int64_t begin, int64_t end)

@@ -157,16 +157,16 @@ static dpb_json *describe(dpb_device *device)
 
 static dpb_status allocate(dpb_device *device, size_t bytes, void **memory)
 {
-    size_t rounded = bytes <= SIZE_MAX - 63 ? (bytes + 63) & ~(size_t)63 : 0;
+    size_t rounded = bytes > 0 ? (bytes + 63) & ~(size_t)63 : 64;
     void *made = NULL;
 
     (void)device;
-    if (rounded > 0 || bytes == 0)
-        made = aligned_alloc(64, rounded > 0 ? rounded : 64);
+    if (bytes <= PTRDIFF_MAX) /* the most an object can have; also keeps `rounded` from wrapping */
+        made = aligned_alloc(64, rounded);
     if (!made)
         return no_memory("a buffer", bytes);
     /* Touching a page costs 8 to 15 us on some virtual machines: here, and not in a timed step. */
-    memset(made, 0, rounded > 0 ? rounded : 64);
+    memset(made, 0, rounded);
     *memory = made;
     return DPB_OK;
 }
