@@ -1,5 +1,6 @@
 #include "dpb_probe.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
@@ -14,6 +15,8 @@
 #define CALIBRATION_NS  INT64_C(25000000)
 #define DURATION_MAX_NS INT64_C(60000000000)
 #define ACCUMULATORS    64 /* independent, enough to hide the latency of an FMA on wide vectors */
+
+#define ROUNDS_MAX (INT64_C(1) << 32) /* more than any machine does in a chunk */
 
 enum gate {
     GATE_CLOSED,
@@ -41,9 +44,11 @@ struct dpb_probe {
     atomic_int gate;
 };
 
-/* The work: multiply-adds on registers, no memory. The values stay near 1, so that their speed does
- * not depend on them (no denormals). */
-__attribute__((noinline)) static float work(int64_t rounds)
+/* The work: independent multiply-adds on 256 bytes, which never leave the core. The values stay
+ * near 1, so that their speed does not depend on them (no denormals). The empty assembly makes the
+ * result used, and the call one that the compiler can neither leave out nor move past a reading of
+ * the clock. */
+__attribute__((noinline)) static void work(int64_t rounds)
 {
     float values[ACCUMULATORS], sum = 0;
 
@@ -55,13 +60,7 @@ __attribute__((noinline)) static float work(int64_t rounds)
     }
     for (int i = 0; i < ACCUMULATORS; i++)
         sum += values[i];
-    return sum;
-}
-
-/* Keeps the compiler from leaving the work out. */
-static void use(float value)
-{
-    __asm__ volatile("" : : "g"(value) : "memory");
+    __asm__ volatile("" : : "g"(sum) : "memory");
 }
 
 double dpb_probe_availability(const int64_t *chunk_ns, size_t count, int64_t best_ns)
@@ -98,7 +97,7 @@ static void *measure(void *argument)
         return NULL;
     begin_ns = before_ns = dpb_clock_now_ns();
     do {
-        use(work(probe->rounds));
+        work(probe->rounds);
         now_ns = dpb_clock_now_ns();
         /* from the end of one chunk to that of the next, so that no time is lost between them */
         core->chunk_ns[core->count++] = now_ns > before_ns ? now_ns - before_ns : 1;
@@ -185,7 +184,7 @@ static int64_t time_work(int64_t rounds)
     for (int i = 0; i < 4; i++) { /* the best of some, because the machine may be busy */
         int64_t before_ns = dpb_clock_now_ns(), took_ns;
 
-        use(work(rounds));
+        work(rounds);
         took_ns = dpb_clock_now_ns() - before_ns;
         if (took_ns < best_ns)
             best_ns = took_ns;
@@ -197,7 +196,7 @@ static int64_t choose_rounds(void)
 {
     int64_t rounds = 64, took_ns = time_work(rounds);
 
-    while (took_ns < CHUNK_NS / 2) {
+    while (took_ns < CHUNK_NS / 2 && rounds < ROUNDS_MAX) {
         rounds *= 2;
         took_ns = time_work(rounds);
     }
@@ -212,7 +211,7 @@ static dpb_status use_affinity_mask(struct dpb_probe *probe)
 
     CPU_ZERO(&set);
     if (sched_getaffinity(0, sizeof(set), &set) != 0) {
-        dpb_error("cannot read which cores this program may use: %m");
+        dpb_error("cannot read which cores this program may use: %s", strerror(errno));
         return DPB_ERR_UNAVAILABLE;
     }
     probe->core_count = CPU_COUNT(&set);
