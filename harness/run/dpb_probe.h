@@ -3,9 +3,10 @@
  * On a shared machine a neighbour can take most of a core without any counter of the guest showing
  * it. What shows it is work of known size: one pinned thread per core runs chunks of a fixed
  * multiply-add loop (about 50 us each), timed with CLOCK_MONOTONIC. Against the fastest chunk that
- * this probe has ever seen on any core, slower clocks and stolen time both count: availability of a
- * core = sum over its chunks of best chunk / time that passed 1 is a core at full speed all the
- * time. */
+ * this probe has ever seen on any core, slower clocks and stolen time both count.
+ *
+ * The availability of a core is (its number of chunks * the best chunk) / (the time that passed); 1
+ * is a core at full speed all the time. */
 #ifndef DPB_PROBE_H
 #define DPB_PROBE_H
 
