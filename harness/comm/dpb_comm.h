@@ -2,8 +2,8 @@
  *
  * Collectives run in the order in which they are started, the same on all ranks, in the background:
  * start() returns at once, test() and wait() tell when the result is there. Buffers come from
- * buffer_alloc(), which every rank calls in the same order with the same size, so that a backend can
- * share or register them; collectives work in place inside such a buffer.
+ * buffer_alloc(), which every rank calls in the same order with the same size, so that a backend
+ * can share or register them; collectives work in place inside such a buffer.
  *
  * Every wait has a deadline: DPB_ERR_TIMEOUT and a message that names the rank, the collective and
  * the peers that did not come. */
@@ -24,13 +24,13 @@
 extern "C" {
 #endif
 
-#define DPB_COMM_OPS_VERSION     1
-#define DPB_COMM_EXCHANGE_BYTES  4096 /* most bytes per rank in one exchange() */
-#define DPB_COMM_RANKS_MAX       64   /* of the shared-memory backend */
+#define DPB_COMM_OPS_VERSION    1
+#define DPB_COMM_EXCHANGE_BYTES 4096 /* most bytes per rank in one exchange() */
+#define DPB_COMM_RANKS_MAX      64   /* of the shared-memory backend */
 
 /* identifier, text, numerator of the bus-bandwidth factor over P: busbw = algbw * f,
- * f = numerator(P) / P with P ranks, as nccl-tests defines it (doc/PERFORMANCE.md). S, the size that
- * algbw divides, is the whole buffer (for reduce-scatter and all-gather: P shards). */
+ * f = numerator(P) / P with P ranks, as nccl-tests defines it (doc/PERFORMANCE.md). S, the size
+ * that algbw divides, is the whole buffer (for reduce-scatter and all-gather: P shards). */
 #define DPB_COLL_MAP(X)                                                                            \
     X(DPB_COLL_ALL_REDUCE, "all-reduce", 2 * (ranks - 1))                                          \
     X(DPB_COLL_REDUCE_SCATTER, "reduce-scatter", (ranks - 1))                                      \
@@ -74,13 +74,13 @@ struct dpb_coll_times {
 
 struct dpb_comm_stats {
     int64_t collectives;
-    int64_t wire_bytes;          /* sent by this rank, rank-local copies not counted */
-    int64_t progress_cpu_ns;     /* CPU time of the progress thread */
-    int64_t wakeups;             /* timed waits of the emulated link */
-    int64_t wake_late_p50_ns;    /* how late they came back; 0 without wake-ups */
+    int64_t wire_bytes;       /* sent by this rank, rank-local copies not counted */
+    int64_t progress_cpu_ns;  /* CPU time of the progress thread */
+    int64_t wakeups;          /* timed waits of the emulated link */
+    int64_t wake_late_p50_ns; /* how late they came back; 0 without wake-ups */
     int64_t wake_late_p99_ns;
     int64_t wake_late_max_ns;
-    int64_t link_late;           /* collectives whose real work outlasted the emulated wire time */
+    int64_t link_late; /* collectives whose real work outlasted the emulated wire time */
 };
 
 typedef struct dpb_comm dpb_comm;
@@ -88,10 +88,10 @@ typedef struct dpb_request dpb_request;
 
 struct dpb_comm_config {
     int rank, size, local_rank, node;
-    int segment_fd;       /* file descriptor of memory that all ranks of this machine share, made by
-                             dpb_comm_segment_new(); -1 for backends that need none */
-    int64_t timeout_ns;   /* of every wait */
-    const void *options;  /* the backend's own option struct */
+    int segment_fd;      /* file descriptor of memory that all ranks of this machine share, made by
+                            dpb_comm_segment_new(); -1 for backends that need none */
+    int64_t timeout_ns;  /* of every wait */
+    const void *options; /* the backend's own option struct */
 };
 
 enum dpb_comm_flags {

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -54,6 +55,8 @@ static void run_rank(const struct ranks_plan *plan, int rank, int fd, ranks_body
                      void *argument)
 {
     this_rank = rank;
+    /* Two watchdogs: a stopped process takes no alarm, but dies with the parent. */
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
     alarm(RANKS_WATCHDOG_S);
     dpb_log_set_sink(keep_log, log_text);
     struct ranks_self self = {

@@ -73,7 +73,7 @@ static void open_with_other_size(struct ranks_self *self, void *argument)
     if (self->config.rank == 1)
         self->config.size = 3;
     RANK_EQUAL(self->ops->open(&self->config, &self->comm), DPB_ERR_MISMATCH);
-    RANK_CHECK(ranks_logged(self, "there are 3 ranks"));
+    RANK_CHECK(ranks_logged(self, "another rank was told"));
 }
 
 static void open_same_rank_twice(struct ranks_self *self, void *argument)
@@ -304,11 +304,12 @@ static void test_two_missing(void **state)
 /* A rank that closes is missed at once: this would wait for 60 s otherwise. */
 static void end_early(struct ranks_self *self, void *argument)
 {
-    (void)argument;
     struct dpb_coll coll = sum_of(some_buffer(self), 10, 4);
     RANK_EQUAL(ranks_collective(self, &coll, NULL), DPB_OK);
-    if (self->config.rank == 0)
+    if (self->config.rank == 0) {
+        usleep(*(const useconds_t *)argument);
         return;
+    }
     RANK_EQUAL(ranks_collective(self, &coll, NULL), DPB_ERR_RANK_FAILED);
     RANK_CHECK(ranks_logged(self, "all-reduce #2 (bucket 4) cannot complete: rank 0 ended before "
                                   "it (last seen at collective #1)"));
@@ -316,9 +317,10 @@ static void end_early(struct ranks_self *self, void *argument)
 
 static void end_early_call(struct ranks_self *self, void *argument)
 {
-    (void)argument;
-    if (self->config.rank == 1)
+    if (self->config.rank == 1) {
+        usleep(*(const useconds_t *)argument);
         return;
+    }
     RANK_EQUAL(self->ops->barrier(self->comm), DPB_ERR_RANK_FAILED);
     RANK_CHECK(ranks_logged(self, "rank 1 ended before it"));
 }
@@ -326,9 +328,13 @@ static void end_early_call(struct ranks_self *self, void *argument)
 static void test_early_end(void **state)
 {
     (void)state;
-    struct ranks_plan plan = {.ranks = 3};
-    assert_int_equal(ranks_run(&plan, end_early, NULL), 0);
-    assert_int_equal(ranks_run(&plan, end_early_call, NULL), 0);
+    /* before the others look, and when they are asleep */
+    useconds_t pauses[] = {0, 100000};
+    for (int i = 0; i < 2; i++) {
+        struct ranks_plan plan = {.ranks = 3};
+        assert_int_equal(ranks_run(&plan, end_early, &pauses[i]), 0);
+        assert_int_equal(ranks_run(&plan, end_early_call, &pauses[i]), 0);
+    }
 }
 
 /* ---- abort ---- */
