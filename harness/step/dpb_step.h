@@ -107,10 +107,10 @@ uint64_t dpb_step_param_hash(const dpb_step_engine *engine);
  * ranks that differ from rank 0. Collective. */
 dpb_status dpb_step_check_replicas(dpb_step_engine *engine);
 
-/* The memory of all parameters in registration order (borrowed), and its number of elements. Each
- * parameter begins at a multiple of 16 elements; what lies between them is always 0. */
-const float *dpb_step_params(const dpb_step_engine *engine, int64_t *elements);
-/* Parameter `index`: its numel elements (borrowed). */
+/* All parameters in registration order, flat, without gaps, and their number of elements: a copy,
+ * valid until the next call or close. NULL without memory, logged; not for timed steps. */
+const float *dpb_step_params(dpb_step_engine *engine, int64_t *elements);
+/* Parameter `index` where it is: its numel elements (borrowed). */
 const float *dpb_step_param(const dpb_step_engine *engine, int index);
 
 /* Change one bit of one parameter of this rank: a planted divergence for tests of the check. */

@@ -246,6 +246,7 @@ void dpb_step_close(dpb_step_engine *engine)
         dpb_unit_plan_release(&engine->plans[i]);
     ready_set_release(&engine->ready);
     XXH3_freeState(engine->hash_state);
+    free(engine->packed);
     free(engine->hashes);
     free(engine->name_text);
     free(engine->sgd_name);

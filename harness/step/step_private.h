@@ -25,6 +25,7 @@ struct dpb_step_engine {
 
     /* Memory. Parameters and momentum lie in registration order, each at a multiple of 64 bytes. */
     float *params, *momentum;
+    float *packed; /* for dpb_step_params(); NULL until it is asked for */
     size_t param_arena_bytes;
     char *gradients; /* the comm's buffer */
     int64_t gradient_arena_bytes;

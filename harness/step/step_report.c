@@ -1,7 +1,10 @@
 /* What the step engine tells about itself. */
 #include "step_private.h"
 
+#include <stdlib.h>
 #include <string.h>
+
+#include "dpb_log.h"
 
 const char *dpb_phase_text(enum dpb_phase phase)
 {
@@ -60,10 +63,25 @@ dpb_json *dpb_step_memory_json(const dpb_step_engine *engine)
     return json;
 }
 
-const float *dpb_step_params(const dpb_step_engine *engine, int64_t *elements)
+const float *dpb_step_params(dpb_step_engine *engine, int64_t *elements)
 {
-    *elements = (int64_t)(engine->param_arena_bytes / sizeof(float));
-    return engine->params;
+    const struct dpb_model *model = engine->model;
+    const int64_t count = dpb_model_param_elements(model);
+    float *to;
+
+    if (!engine->packed)
+        engine->packed = malloc((size_t)count * sizeof(float));
+    if (!engine->packed) {
+        dpb_error("step engine: out of memory for a copy of %lld parameters", (long long)count);
+        return NULL;
+    }
+    to = engine->packed;
+    for (int p = 0; p < model->param_count; p++) {
+        memcpy(to, engine->param[p], (size_t)model->params[p].numel * sizeof(float));
+        to += model->params[p].numel;
+    }
+    *elements = count;
+    return engine->packed;
 }
 
 const float *dpb_step_param(const dpb_step_engine *engine, int index)

@@ -96,7 +96,7 @@ static void train(struct run *run, int rank, dpb_step_engine *engine)
         if (report->replicas != DPB_OK)
             return;
         params = dpb_step_params(engine, &report->elements);
-        if (report->elements <= ELEMENTS_MAX)
+        if (params && report->elements <= ELEMENTS_MAX)
             memcpy(report->params, params, (size_t)report->elements * sizeof(float));
     }
 }
