@@ -90,7 +90,7 @@ dpb_status dpb_execute(const struct dpb_execute_config *config)
     if (st == DPB_ERR_INTERRUPTED) {
         dpb_warn("interrupted: %zu launches are recorded", result.ok + result.skipped_done);
         dpb_log_hint("continue with `dpbench sweep --resume %s`", config->folder);
-    } else if (result.not_ok > 0) {
+    } else if (result.not_ok > 0 && result.ok > 0) { /* with none ok the report has said so */
         dpb_error("%zu of %zu launches are not ok; the first: %s", result.not_ok,
                   result.ok + result.not_ok, result.first_reason);
     }

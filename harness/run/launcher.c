@@ -363,7 +363,8 @@ static dpb_status watch(struct launch *l)
             return DPB_OK;
         poll(fds, (nfds_t)open, POLL_MS);
         if (config->interrupted && *config->interrupted) {
-            say(l, "interrupted by signal");
+            say(l, "interrupted by signal %d (%s)", (int)*config->interrupted,
+                strsignal((int)*config->interrupted));
             return DPB_ERR_INTERRUPTED;
         }
         bool error = false;

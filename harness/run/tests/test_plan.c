@@ -35,9 +35,9 @@ static dpb_status build_with(const char *flags, const char *yaml, bool sweep, in
                          DPB_OK);
     }
     if (yaml)
-        assert_int_equal(dpb_sweep_file_parse(yaml, strlen(yaml), "t.yaml", registry->options,
-                                              &file),
-                         DPB_OK);
+        assert_int_equal(
+                dpb_sweep_file_parse(yaml, strlen(yaml), "t.yaml", registry->options, &file),
+                DPB_OK);
     struct dpb_plan_input input = {registry, yaml ? &file : NULL, &settings, sweep, cores, "t"};
     dpb_status st = dpb_plan_build(&input, plan);
     dpb_log_set_sink(NULL, NULL);
@@ -56,9 +56,9 @@ static void test_axes_multiply(void **state)
 {
     (void)state;
     struct dpb_plan plan;
-    assert_int_equal(build_with("ranks=2,3 bucket=1MiB,4MiB overlap=on,off repeats=3", NULL, true, 2,
-                                &plan),
-                     DPB_OK);
+    assert_int_equal(
+            build_with("ranks=2,3 bucket=1MiB,4MiB overlap=on,off repeats=3", NULL, true, 2, &plan),
+            DPB_OK);
     assert_int_equal(plan.cell_count, 8);
     assert_int_equal(plan.launch_count, 24);
     assert_int_equal(plan.axis_count, 3);
@@ -140,9 +140,9 @@ static void test_strategy_options_stay_with_their_strategy(void **state)
 {
     (void)state;
     struct dpb_plan plan;
-    assert_int_equal(build_with("ranks=2 strategy=none,naive,ddp bucket=1MiB,4MiB", NULL, true, 2,
-                                &plan),
-                     DPB_OK);
+    assert_int_equal(
+            build_with("ranks=2 strategy=none,naive,ddp bucket=1MiB,4MiB", NULL, true, 2, &plan),
+            DPB_OK);
     assert_int_equal(plan.cell_count, 4); /* none, naive, ddp twice */
     assert_string_equal(plan.cells[0].label, "strategy=none");
     assert_string_equal(plan.cells[3].label, "strategy=ddp bucket=4MiB");
@@ -192,7 +192,8 @@ static void test_batches(void **state)
     dpb_plan_release(&plan);
     assert_int_equal(build_with("ranks=3 global-batch=256", NULL, true, 4, &plan), DPB_ERR_USAGE);
     assert_non_null(strstr(errors, "hint:"));
-    assert_int_equal(build_with("ranks=3 global-batch=256 uneven=on", NULL, true, 4, &plan), DPB_OK);
+    assert_int_equal(build_with("ranks=3 global-batch=256 uneven=on", NULL, true, 4, &plan),
+                     DPB_OK);
     dpb_plan_release(&plan);
     assert_int_equal(build_with("ranks=2 global-batch=256 batch-per-rank=64", NULL, true, 4, &plan),
                      DPB_ERR_USAGE);
@@ -242,9 +243,9 @@ static void test_repro_line_names_what_was_given(void **state)
     (void)state;
     struct dpb_plan plan;
     struct dpb_str line = {0};
-    assert_int_equal(build_with("ranks=2 bucket=1MiB link=2.5Gbps,100us steps=30", NULL, true, 2,
-                                &plan),
-                     DPB_OK);
+    assert_int_equal(
+            build_with("ranks=2 bucket=1MiB link=2.5Gbps,100us steps=30", NULL, true, 2, &plan),
+            DPB_OK);
     assert_int_equal(dpb_config_repro(plan.cells[0].config, &line), DPB_OK);
     assert_string_equal(line.text, " --bucket 1MiB --link 2.5Gbps,100us --ranks 2 --steps 30");
     dpb_str_release(&line);

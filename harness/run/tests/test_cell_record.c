@@ -1,0 +1,234 @@
+/* Ranks' results with known numbers -> the record's numbers. */
+#include "dpb_test.h"
+
+#include <math.h>
+#include <unistd.h>
+
+#include "dpb_cell_record.h"
+#include "dpb_log.h"
+#include "dpb_trace.h"
+#include "registry_for_tests.h"
+
+#define STEPS 4
+#define MS    1000000ll
+
+struct fixture {
+    struct dpb_plan plan;
+    struct dpb_launch_result result;
+    dpb_json *host;
+    struct dpb_attempt attempt;
+    struct dpb_cell_outcome outcome;
+    char folder[64];
+};
+
+/* Step s of rank r takes 10 + s + 2 r ms; the traced step is written down below. */
+static dpb_json *rank_result(int r, double loss)
+{
+    dpb_json *json = dpb_json_object();
+    static const char *const phases[] = {"data_ns", "forward_ns", "backward_ns", "sync_ns",
+                                         "optimizer_ns"};
+    dpb_json *start = dpb_json_array(), *end = dpb_json_array(), *losses = dpb_json_array();
+    dpb_json *samples = dpb_json_array();
+    for (int s = 0; s < STEPS; s++) {
+        dpb_json_append(start, dpb_json_int(100 * MS * s));
+        dpb_json_append(end, dpb_json_int(100 * MS * s + (10 + s + 2 * r) * MS));
+        dpb_json_append(losses, dpb_json_real(loss * (s + 1)));
+        dpb_json_append(samples, dpb_json_int(64));
+    }
+    for (int p = 0; p < 5; p++) {
+        dpb_json *values = dpb_json_array();
+        for (int s = 0; s < STEPS; s++)
+            dpb_json_append(values, dpb_json_int((p + 1) * MS + r * MS));
+        dpb_json_set(json, phases[p], values);
+    }
+    const struct dpb_event events[] = {
+            {0, 20 * MS, "step", 5, -1, 0, DPB_EVENT_STEP, DPB_LANE_HOST, (int16_t)r},
+            {0, 10 * MS, "conv", 5, -1, 0, DPB_EVENT_COMPUTE, DPB_LANE_HOST, (int16_t)r},
+            {8 * MS, 18 * MS, "all-reduce", 5, 0, 1000000, DPB_EVENT_COMM, DPB_LANE_COMM,
+             (int16_t)r},
+            {8 * MS, 11 * MS, "wait", 5, 0, 0, DPB_EVENT_COMM_WAIT, DPB_LANE_COMM, (int16_t)r},
+    };
+    const int64_t traced[] = {24 * MS};
+    dpb_json *device = dpb_json_object(), *comm = dpb_json_object();
+    dpb_json_set_string(device, "name", "cpu");
+    dpb_json_set_bool(comm, "emulated", true);
+    dpb_json_set(json, "start_ns", start);
+    dpb_json_set(json, "end_ns", end);
+    dpb_json_set(json, "loss_sum", losses);
+    dpb_json_set(json, "samples", samples);
+    dpb_json_set(json, "traced_ns", dpb_json_ints(traced, 1));
+    dpb_json_set(json, "events", dpb_events_to_json(events, 4));
+    dpb_json_set(json, "device", device);
+    dpb_json_set(json, "comm", comm);
+    dpb_json_set(json, "comm_stats", dpb_json_object());
+    dpb_json_set(json, "plan", dpb_json_object());
+    dpb_json_set(json, "memory", dpb_json_object());
+    dpb_json_set(json, "dataset", dpb_json_object());
+    dpb_json_set_int(json, "peak_bytes", 1000 + r);
+    dpb_json_set_string(json, "param_hash", "00ff");
+    dpb_json_set_int(json, "test_correct", 40);
+    dpb_json_set_int(json, "test_samples", 50);
+    return json;
+}
+
+static void open_fixture(struct fixture *f, double loss)
+{
+    memset(f, 0, sizeof(*f));
+    const struct dpb_registry *registry = registry_for_tests();
+    struct dpb_settings flags = {0};
+    assert_int_equal(dpb_settings_add(&flags, registry->options, "ranks", "2", "--ranks"), DPB_OK);
+    struct dpb_plan_input input = {registry, NULL, &flags, false, 2, "t"};
+    assert_int_equal(dpb_plan_build(&input, &f->plan), DPB_OK);
+    dpb_settings_release(&flags);
+    snprintf(f->folder, sizeof(f->folder), "/tmp/dpb-record-XXXXXX");
+    assert_non_null(mkdtemp(f->folder));
+    f->result.rank_count = 2;
+    f->result.ranks = calloc(2, sizeof(*f->result.ranks));
+    for (int r = 0; r < 2; r++)
+        f->result.ranks[r] = rank_result(r, loss);
+    f->host = dpb_json_object();
+    dpb_json_set_int(f->host, "cores", 2);
+    f->attempt = (struct dpb_attempt){0.95, 15e6};
+    f->outcome = (struct dpb_cell_outcome){
+            .run_id = "t",
+            .run_folder = f->folder,
+            .registry = registry,
+            .plan = &f->plan,
+            .result = &f->result,
+            .host = f->host,
+            .attempts = &f->attempt,
+            .attempt_count = 1,
+            .probe_limit = 0.85,
+    };
+}
+
+static void close_fixture(struct fixture *f)
+{
+    char command[128];
+    dpb_plan_release(&f->plan);
+    for (int r = 0; r < f->result.rank_count; r++)
+        dpb_json_free(f->result.ranks[r]);
+    free(f->result.ranks);
+    dpb_json_free(f->host);
+    snprintf(command, sizeof(command), "rm -r %s", f->folder);
+    assert_int_equal(system(command), 0);
+}
+
+static int64_t number(const dpb_json *record, const char *path)
+{
+    return dpb_json_as_int(dpb_json_path(record, path), -1);
+}
+
+static double real(const dpb_json *record, const char *path)
+{
+    return dpb_json_as_real(dpb_json_path(record, path), NAN);
+}
+
+static void test_numbers(void **state)
+{
+    (void)state;
+    struct fixture f;
+    dpb_json *record = NULL;
+    char why[256];
+    open_fixture(&f, 64.0);
+    assert_int_equal(dpb_cell_record_build(&f.outcome, &record), DPB_OK);
+    assert_int_equal(dpb_record_check(record, why), DPB_OK);
+    assert_string_equal(dpb_json_as_string(dpb_json_get(record, "status"), ""), "ok");
+    /* the slowest rank decides a step */
+    for (size_t s = 0; s < STEPS; s++)
+        assert_int_equal(
+                dpb_json_as_int(dpb_json_at(dpb_json_get(record, "samples_step_ns"), s), 0),
+                (12 + (int64_t)s) * MS);
+    assert_true(real(record, "phases/forward_ns") == 2.5e6);
+    /* 4 steps of 128 samples in 12 + 13 + 14 + 15 ms */
+    assert_true(fabs(real(record, "throughput/samples_per_s_total") - 4 * 128 / 0.054) < 1e-6);
+    assert_true(fabs(real(record, "throughput/samples_per_s_per_rank") - 2 * 128 / 0.054) < 1e-6);
+    /* both ranks' traced step: 20 ms, compute 10, comm 10 of which 2 under compute */
+    assert_int_equal(number(record, "overlap/rank_steps"), 2);
+    assert_int_equal(number(record, "overlap/span_ns"), 40 * MS);
+    assert_int_equal(number(record, "overlap/compute_ns"), 20 * MS);
+    assert_int_equal(number(record, "overlap/exposed_ns"), 16 * MS);
+    assert_int_equal(number(record, "overlap/comm_wait_ns"), 2 * MS);
+    assert_int_equal(number(record, "overlap/idle_ns"), 4 * MS);
+    /* 1 MB moved in 10 - 3 ms; the factor of two ranks is 1 */
+    assert_true(fabs(real(record, "communication/busbw_bytes_per_s") - 1e6 / 0.007) < 1e-3);
+    assert_true(real(record, "communication/collectives_per_step") == 1);
+    assert_true(real(record, "training/loss_first") == 1.0);
+    assert_true(real(record, "training/loss_last") == 4.0);
+    assert_true(real(record, "training/test_accuracy") == 0.8);
+    assert_int_equal(number(record, "memory/measured_bytes"), 1001);
+    assert_true(fabs(real(record, "trace/overhead_ratio") - 24 / 13.5) < 1e-12);
+    assert_true(dpb_json_as_bool(dpb_json_get(record, "emulated"), false));
+    assert_false(dpb_json_as_bool(dpb_json_path(record, "probe/flagged"), true));
+    char path[128];
+    snprintf(path, sizeof(path), "%s/%s", f.folder,
+             dpb_json_as_string(dpb_json_path(record, "trace/file"), "?"));
+    assert_int_equal(access(path, R_OK), 0);
+    dpb_json_free(record);
+    close_fixture(&f);
+}
+
+static void test_a_loss_that_is_not_finite_is_invalid(void **state)
+{
+    (void)state;
+    struct fixture f;
+    dpb_json *record = NULL;
+    char why[256];
+    open_fixture(&f, NAN);
+    assert_int_equal(dpb_cell_record_build(&f.outcome, &record), DPB_OK);
+    assert_int_equal(dpb_record_check(record, why), DPB_OK);
+    assert_string_equal(dpb_json_as_string(dpb_json_get(record, "status"), ""), "invalid");
+    assert_int_equal(dpb_json_size(dpb_json_get(record, "samples_step_ns")), 0);
+    dpb_json_free(record);
+    close_fixture(&f);
+}
+
+static void test_replicas_that_differ_are_invalid(void **state)
+{
+    (void)state;
+    struct fixture f;
+    dpb_json *record = NULL;
+    open_fixture(&f, 1.0);
+    dpb_json_set_string(f.result.ranks[1], "param_hash", "00fe");
+    assert_int_equal(dpb_cell_record_build(&f.outcome, &record), DPB_OK);
+    assert_string_equal(dpb_json_as_string(dpb_json_get(record, "status"), ""), "invalid");
+    assert_non_null(strstr(dpb_json_as_string(dpb_json_get(record, "reason"), ""), "replicas"));
+    dpb_json_free(record);
+    close_fixture(&f);
+}
+
+/* A launch that failed has no numbers: null with the reason, never 0. */
+static void test_failure_has_no_numbers(void **state)
+{
+    (void)state;
+    struct fixture f;
+    dpb_json *record = NULL;
+    char why[256];
+    open_fixture(&f, 1.0);
+    dpb_json_free(f.result.ranks[1]);
+    f.result.ranks[1] = NULL;
+    snprintf(f.result.reason, sizeof(f.result.reason), "rank 1 (pid 7) was killed by signal 9");
+    f.outcome.status = DPB_ERR_RANK_FAILED;
+    f.attempt = (struct dpb_attempt){0.5, NAN};
+    assert_int_equal(dpb_cell_record_build(&f.outcome, &record), DPB_OK);
+    assert_int_equal(dpb_record_check(record, why), DPB_OK);
+    assert_string_equal(dpb_json_as_string(dpb_json_get(record, "status"), ""), "failed");
+    assert_string_equal(dpb_json_as_string(dpb_json_get(record, "throughput_reason"), ""),
+                        f.result.reason);
+    assert_int_equal(dpb_json_type(dpb_json_get(record, "throughput")), DPB_JSON_NULL);
+    assert_true(dpb_json_as_bool(dpb_json_path(record, "probe/flagged"), false));
+    assert_true(dpb_json_size(dpb_json_get(record, "warnings")) >= 1);
+    dpb_json_free(record);
+    close_fixture(&f);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+            cmocka_unit_test(test_numbers),
+            cmocka_unit_test(test_a_loss_that_is_not_finite_is_invalid),
+            cmocka_unit_test(test_replicas_that_differ_are_invalid),
+            cmocka_unit_test(test_failure_has_no_numbers),
+    };
+    return DPB_RUN_TESTS(tests);
+}
