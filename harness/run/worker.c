@@ -349,6 +349,10 @@ static dpb_status keep_params(const struct worker *w)
         return DPB_OK;
     int64_t elements;
     const float *params = dpb_step_params(w->engine, &elements);
+    if (!params) {
+        dpb_error("cannot gather the parameters: out of memory");
+        return DPB_ERR_NO_MEMORY;
+    }
     size_t bytes = (size_t)elements * sizeof(float);
     for (size_t done = 0; done < bytes;) {
         ssize_t put =
