@@ -15,10 +15,10 @@ extern "C" {
 #endif
 
 struct dpb_report_config {
-    const char *folder;      /* written here: report.md, report.html, report.json, plots/<name>.svg */
-    const char *title;       /* the run's name */
+    const char *folder; /* written here: report.md, report.html, report.json, plots/<name>.svg */
+    const char *title;  /* the run's name */
     const dpb_json *manifest; /* of the run, or NULL; borrowed */
-    const char *gnuplot;     /* program; NULL: looked for in PATH */
+    const char *gnuplot;      /* program; NULL: looked for in PATH */
 };
 
 /* Paths and outcome of a report. */

@@ -1,0 +1,27 @@
+/* content.h (private): what a report says, as a document. */
+#ifndef DPB_CONTENT_H
+#define DPB_CONTENT_H
+
+#include "document.h"
+#include "dpb_json.h"
+#include "dpb_report.h"
+#include "dpb_summary.h"
+#include "plot.h"
+
+/* Answer first, then how it was obtained, tables, plots, training, failures, notes, how to repeat
+ * it, definitions, environment. */
+void dpb_content_build(const struct dpb_summary *summary, const struct dpb_report_config *config,
+                       const struct dpb_plot_list *plots, const dpb_json *notes,
+                       struct dpb_document *document);
+
+/* Its tables, in content_tables.c. */
+void dpb_content_results(const struct dpb_summary *summary, struct dpb_document *document);
+void dpb_content_overlap(const struct dpb_summary *summary, struct dpb_document *document);
+void dpb_content_breakdown(const struct dpb_summary *summary, struct dpb_document *document);
+void dpb_content_spread(const struct dpb_summary *summary, struct dpb_document *document);
+void dpb_content_training(const struct dpb_summary *summary, struct dpb_document *document);
+void dpb_content_failures(const struct dpb_summary *summary, struct dpb_document *document);
+/* Every scalar below `value` as a row "key/key", text. */
+void dpb_content_flatten(const dpb_json *value, const char *prefix, struct dpb_document *document);
+
+#endif

@@ -1,0 +1,172 @@
+/* Where a step goes: one stacked bar per cell, milliseconds per rank and step. */
+#include "plot.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "view.h"
+
+#define BARS_MAX 40
+
+enum {
+    PARTS = 5
+};
+
+static const struct {
+    const char *title, *colour;
+} parts[PARTS] = {
+        {"compute", DPB_COLOUR_COMPUTE},
+        {"exposed communication", DPB_COLOUR_EXPOSED},
+        {"waiting for peers", DPB_COLOUR_WAIT},
+        {"loading data", DPB_COLOUR_DATA},
+        {"idle", DPB_COLOUR_IDLE},
+};
+
+/* The parts add up to the span. */
+static void parts_of(const struct dpb_cell_summary *cell, double part_ms[PARTS])
+{
+    double wait_ns = isfinite(cell->comm_wait_ns) ? cell->comm_wait_ns : 0;
+    double data_ns = isfinite(cell->data_ns) ? cell->data_ns : 0;
+
+    part_ms[0] = cell->compute_ns / 1e6;
+    part_ms[1] = fmax(0, cell->exposed_ns - wait_ns) / 1e6;
+    part_ms[2] = wait_ns / 1e6;
+    part_ms[3] = data_ns / 1e6;
+    part_ms[4] = fmax(0, cell->idle_ns - data_ns) / 1e6;
+}
+
+/* Those of the cells that were traced, in the same array. */
+static size_t keep_traced(const struct dpb_cell_summary **cells, size_t count)
+{
+    size_t kept = 0, i;
+
+    for (i = 0; i < count; i++) {
+        if (isfinite(cells[i]->compute_ns) && isfinite(cells[i]->exposed_ns) &&
+            isfinite(cells[i]->idle_ns))
+            cells[kept++] = cells[i];
+    }
+    return kept;
+}
+
+/* Columns: row, then the left ends of the parts, then the span; and the labels of the rows. */
+static double append_rows(const struct dpb_summary *summary,
+                          const struct dpb_cell_summary *const *cells, size_t count,
+                          struct dpb_plot *plot, struct dpb_str *labels)
+{
+    double longest = 0;
+    size_t i, p;
+
+    for (i = 0; i < count; i++) {
+        struct dpb_str label = {0};
+        double part_ms[PARTS], end = 0;
+
+        parts_of(cells[i], part_ms);
+        dpb_str_appendf(&plot->data, "%zu 0 ", i + 1);
+        for (p = 0; p < PARTS; p++) {
+            end += part_ms[p];
+            dpb_plot_value(end, &plot->data);
+        }
+        longest = fmax(longest, end);
+        dpb_cell_label(summary, cells[i], &label);
+        dpb_str_append(&plot->data, "# ");
+        dpb_plot_quote(label.failed ? "" : label.text, 200, &plot->data);
+        dpb_str_append(&plot->data, "\n");
+        dpb_str_append(labels, i ? ", " : "");
+        dpb_plot_quote(label.failed ? "" : label.text, 44, labels);
+        dpb_str_appendf(labels, " %zu", i + 1);
+        dpb_str_release(&label);
+        plot->points++;
+    }
+    return longest;
+}
+
+static void append_script(struct dpb_plot *plot, const struct dpb_str *labels, size_t count,
+                          double longest)
+{
+    size_t p;
+
+    dpb_str_appendf(&plot->script,
+                    "set xlabel 'time per rank and step (ms), mean over traced steps'\n"
+                    "set xrange [0:%.6g]\n"
+                    "set yrange [%zu.6:0.4]\n"
+                    "set ytics (%s) scale 0\n"
+                    "unset grid\nset grid xtics lc rgb '%s' lw 0.4 dt 1\n"
+                    "set style fill solid 1.0 noborder\n"
+                    "set key outside below horizontal Left reverse samplen 1.5\n"
+                    "plot \\\n",
+                    longest > 0 ? 1.03 * longest : 1.0, count, labels->failed ? "" : labels->text,
+                    DPB_COLOUR_IDEAL);
+    for (p = 0; p < PARTS; p++) {
+        dpb_str_appendf(&plot->script,
+                        "    '%s.dat' using %zu:1:%zu:%zu:($1-0.36):($1+0.36) with boxxyerror lc "
+                        "rgb '%s' title '%s'%s\n",
+                        plot->name, p + 2, p + 2, p + 3, parts[p].colour, parts[p].title,
+                        p + 1 < PARTS ? ", \\" : "");
+    }
+}
+
+/* "weak scaling, emulated ..." when all bars agree. */
+static void describe(const struct dpb_cell_summary *const *cells, size_t count, struct dpb_str *out)
+{
+    bool weak = false, strong = false, measured = false, emulated = false, simulated = false;
+    size_t i;
+
+    for (i = 0; i < count; i++) {
+        weak = weak || cells[i]->weak;
+        strong = strong || !cells[i]->weak;
+        simulated = simulated || cells[i]->simulated;
+        emulated = emulated || cells[i]->emulated;
+        /* one rank uses no link, so it does not tell measured from emulated */
+        measured = measured || (!cells[i]->simulated && !cells[i]->emulated && cells[i]->ranks > 1);
+    }
+    measured = measured || (!emulated && !simulated);
+    dpb_str_appendf(out, "%s scaling, ",
+                    weak && strong ? "weak and strong"
+                    : weak         ? "weak"
+                                   : "strong");
+    dpb_str_appendf(out, "%s%s%s%s%s", measured ? "measured" : "",
+                    measured && emulated ? " and " : "", emulated ? "emulated link" : "",
+                    (measured || emulated) && simulated ? " and " : "",
+                    simulated ? "simulated" : "");
+}
+
+void dpb_plots_breakdown(const struct dpb_summary *summary, struct dpb_plot_list *list)
+{
+    const struct dpb_cell_summary **cells = dpb_view_cells(summary);
+    size_t traced, count;
+    struct dpb_str labels = {0}, kind = {0}, title = {0};
+    struct dpb_plot *plot = NULL;
+
+    if (!cells) {
+        list->failed = true;
+        return;
+    }
+    traced = keep_traced(cells, summary->cell_count);
+    count = traced < BARS_MAX ? traced : BARS_MAX;
+    if (count > 0) {
+        describe(cells, count, &kind);
+        dpb_str_appendf(&title, "Where the time of a step goes (%s)", kind.failed ? "" : kind.text);
+        plot = dpb_plot_add(list, "breakdown", title.failed ? "" : title.text, 960,
+                            130 + 24 * (int)count);
+    }
+    if (plot) {
+        double longest;
+
+        dpb_str_append(&plot->data,
+                       "# where a step goes, milliseconds per rank and step: ends of the stacked "
+                       "parts\n# row 0 compute exposed_communication waiting_for_peers "
+                       "loading_data idle\n");
+        longest = append_rows(summary, cells, count, plot, &labels);
+        append_script(plot, &labels, count, longest);
+        dpb_str_appendf(&plot->caption,
+                        "%s, mean over the traced steps of all ranks. Communication that overlaps "
+                        "computation does not lengthen a step and is part of compute here.",
+                        title.failed ? "" : title.text);
+        if (count < traced)
+            dpb_str_appendf(&plot->caption, " %zu more cells are in the table.", traced - count);
+    }
+    free(cells);
+    dpb_str_release(&labels);
+    dpb_str_release(&kind);
+    dpb_str_release(&title);
+}

@@ -1,0 +1,171 @@
+#include "view.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "dpb_units.h"
+
+static void add_axis(struct dpb_axes *axes, const char *name)
+{
+    size_t i;
+
+    if (strcmp(name, "ranks") == 0 || axes->count == DPB_VIEW_AXES)
+        return;
+    for (i = 0; i < axes->count; i++) {
+        if (strcmp(axes->names[i], name) == 0)
+            return;
+    }
+    axes->names[axes->count++] = name;
+}
+
+struct dpb_axes dpb_axes_of(const struct dpb_summary *summary)
+{
+    struct dpb_axes axes = {0};
+    size_t i;
+
+    for (i = 0; i < summary->cell_count; i++) {
+        const dpb_json *own = dpb_json_get(summary->cells[i].first, "axes");
+        dpb_json_walk walk = {0};
+        const char *name;
+
+        while (dpb_json_next(own, &walk, &name))
+            add_axis(&axes, name);
+        if (strcmp(summary->cells[i].run_id, summary->cells[0].run_id) != 0)
+            axes.many_runs = true;
+    }
+    return axes;
+}
+
+static int compare_cells(const void *left, const void *right)
+{
+    const struct dpb_cell_summary *a = *(const struct dpb_cell_summary *const *)left;
+    const struct dpb_cell_summary *b = *(const struct dpb_cell_summary *const *)right;
+    int run = strcmp(a->run_id, b->run_id);
+
+    if (run)
+        return run;
+    if (a->ranks != b->ranks)
+        return a->ranks < b->ranks ? -1 : 1;
+    return (a->cell > b->cell) - (a->cell < b->cell);
+}
+
+const struct dpb_cell_summary **dpb_view_cells(const struct dpb_summary *summary)
+{
+    const struct dpb_cell_summary **cells = calloc(summary->cell_count + 1, sizeof(*cells));
+    size_t i;
+
+    if (!cells)
+        return NULL;
+    for (i = 0; i < summary->cell_count; i++)
+        cells[i] = &summary->cells[i];
+    if (summary->cell_count > 1)
+        qsort(cells, summary->cell_count, sizeof(*cells), compare_cells);
+    return cells;
+}
+
+void dpb_view_axes(const struct dpb_axes *axes, const struct dpb_cell_summary *cell,
+                   const char *without, struct dpb_str *out)
+{
+    const char *comma = "";
+    size_t i;
+
+    if (axes->many_runs) {
+        dpb_str_appendf(out, "run %s", cell->run_id);
+        comma = ", ";
+    }
+    for (i = 0; i < axes->count; i++) {
+        const char *value = dpb_cell_axis(cell, axes->names[i]);
+
+        if (!value || (without && strcmp(axes->names[i], without) == 0))
+            continue;
+        dpb_str_appendf(out, "%s%s %s", comma, axes->names[i], value);
+        comma = ", ";
+    }
+}
+
+void dpb_view_link(const struct dpb_cell_summary *cell, struct dpb_str *out)
+{
+    const dpb_json *link = dpb_json_path(cell->first, "config/link");
+    double rate = dpb_json_as_real(dpb_json_get(link, "bw_bytes_per_s"), 0);
+    char rate_text[DPB_UNIT_TEXT_BYTES], latency_text[DPB_UNIT_TEXT_BYTES];
+
+    if (!(rate > 0))
+        return;
+    dpb_format_rate(rate, rate_text, sizeof(rate_text));
+    dpb_format_duration(dpb_json_as_int(dpb_json_get(link, "latency_ns"), 0), latency_text,
+                        sizeof(latency_text));
+    dpb_str_appendf(out, "%s, %s", rate_text, latency_text);
+}
+
+void dpb_view_how(const struct dpb_cell_summary *cell, struct dpb_str *out)
+{
+    if (cell->simulated) {
+        dpb_str_append(out, "simulated");
+    } else if (cell->emulated) {
+        size_t before;
+
+        dpb_str_append(out, "emulated ");
+        before = out->length;
+        dpb_view_link(cell, out);
+        if (out->length == before)
+            dpb_str_append(out, "link");
+    } else {
+        dpb_str_append(out, "measured");
+    }
+}
+
+void dpb_view_number(double value, int decimals, struct dpb_str *out)
+{
+    if (isfinite(value))
+        dpb_str_appendf(out, "%.*f", decimals, value);
+    else
+        dpb_str_append(out, DPB_VIEW_ABSENT);
+}
+
+static int decimals_of(double value)
+{
+    double size = fabs(value);
+
+    return size >= 1000 ? 0 : size >= 100 ? 1 : size >= 10 ? 2 : size >= 0.1 ? 3 : 4;
+}
+
+void dpb_view_ms(double ns, struct dpb_str *out)
+{
+    dpb_view_number(ns / 1e6, decimals_of(ns / 1e6), out);
+}
+
+void dpb_view_rate(double value, struct dpb_str *out)
+{
+    dpb_view_number(value, decimals_of(value), out);
+}
+
+void dpb_view_percent(double ratio, struct dpb_str *out)
+{
+    dpb_view_number(100 * ratio, 1, out);
+}
+
+double dpb_interval_half(struct dpb_interval95 interval)
+{
+    return (interval.high - interval.low) / 2;
+}
+
+bool dpb_view_overlap_is_on(const struct dpb_cell_summary *cell)
+{
+    const char *text = dpb_cell_axis(cell, "overlap");
+    bool on;
+
+    if (text && dpb_parse_bool(text, &on, NULL) == DPB_OK)
+        return on;
+    return dpb_json_as_bool(dpb_json_path(cell->first, "config/overlap"), true);
+}
+
+double dpb_view_bucket_bytes(const struct dpb_cell_summary *cell)
+{
+    int64_t bytes = dpb_json_as_int(dpb_json_path(cell->first, "config/bucket_bytes"), 0);
+    const char *text = dpb_cell_axis(cell, "bucket");
+
+    if (bytes <= 0 && text && dpb_parse_size(text, &bytes, NULL) != DPB_OK)
+        bytes = 0;
+    return bytes > 0 ? (double)bytes : 0;
+}
