@@ -52,6 +52,11 @@ static const struct conv_case conv_cases[] = {
         {1, 13, 9, 1, 1, 3, 3, 1, 0, true, true},
         /* rows and columns that no window covers; padding 3 */
         {2, 10, 10, 4, 4, 3, 3, 2, 0, true, false},
+        /* the same but for one thing each: they need kernels of their own */
+        {2, 10, 10, 4, 4, 3, 3, 2, 1, true, false},
+        {2, 10, 10, 4, 4, 3, 3, 1, 0, true, false},
+        {2, 10, 10, 4, 4, 3, 3, 2, 0, false, false},
+        {2, 10, 10, 4, 4, 3, 3, 2, 0, true, true},
         {1, 8, 8, 2, 3, 7, 7, 1, 3, true, true},
         /* single pixels and elements */
         {1, 1, 1, 1, 1, 1, 1, 1, 0, true, false},
@@ -147,6 +152,10 @@ static const struct matmul_case matmul_cases[] = {
         /* odd, single, accumulating */
         {1, 1, 1, false, false, true, true, 0.0f},
         {7, 5, 3, false, false, true, false, 1.0f},
+        {7, 5, 3, false, false, true, false, 0.5f},
+        {7, 5, 3, false, false, true, false, 0.0f},
+        {7, 5, 3, false, false, true, true, 1.0f},
+        {7, 5, 3, false, false, false, false, 1.0f},
         {7, 5, 3, true, true, false, true, 1.0f},
         {13, 17, 19, true, true, true, true, 0.0f},
         {1, 33, 65, false, true, true, false, 1.0f},
