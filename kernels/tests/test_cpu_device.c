@@ -261,13 +261,14 @@ static void test_launch_refuses_what_does_not_fit(void **state)
 enum {
     PIXELS = 16 * 16,
     CHANNELS = 8,
-    USER_RUNS = 300
+    USER_RUNS = 4000
 };
 
 /* One host thread: convolves its own x, over and over, and compares with what it had alone. */
 struct user {
     dpb_device *device;
     float *x, *w, *y, *alone;
+    pthread_barrier_t *start; /* so that the two really run side by side */
     int wrong;
 };
 
@@ -286,6 +287,7 @@ static void *use(void *ctx)
     struct user *user = ctx;
     size_t bytes = sizeof(float) * PIXELS * CHANNELS;
 
+    pthread_barrier_wait(user->start);
     for (int i = 0; i < USER_RUNS; i++) {
         memset(user->y, 0xff, bytes);
         if (convolve(user) != DPB_OK || memcmp(user->y, user->alone, bytes) != 0)
@@ -300,10 +302,13 @@ static void test_two_host_threads(void **state)
     struct op_data data = {0};
     dpb_device *device = open_device(0, 1, 1, false);
     struct user user[2] = {{.device = device}, {.device = device}};
+    pthread_barrier_t start;
     pthread_t thread;
 
     (void)state;
+    assert_int_equal(pthread_barrier_init(&start, NULL, 2), 0);
     for (int i = 0; i < 2; i++) {
+        user[i].start = &start;
         user[i].x = op_data_f32(&data, 18 * 18 * CHANNELS);
         user[i].w = op_data_f32(&data, CHANNELS * CHANNELS * 9);
         user[i].y = op_data_f32(&data, PIXELS * CHANNELS);
@@ -314,6 +319,7 @@ static void test_two_host_threads(void **state)
     assert_int_equal(pthread_create(&thread, NULL, use, &user[1]), 0);
     use(&user[0]);
     assert_int_equal(pthread_join(thread, NULL), 0);
+    pthread_barrier_destroy(&start);
     assert_int_equal(user[0].wrong, 0);
     assert_int_equal(user[1].wrong, 0);
     ops->close(device);
