@@ -395,10 +395,12 @@ static dpb_status write_trace(const struct dpb_cell_outcome *o, const struct tra
              (int)o->launch.repeat);
     char *path = st == DPB_OK ? dpb_path_join(o->run_folder, name) : NULL;
     const struct dpb_plan_cell *cell = &o->plan->cells[o->launch.cell];
+    const struct dpb_experiment *e = dpb_config_struct(cell->config, "experiment");
     struct dpb_trace_info info = {
             .title = cell->label[0] ? cell->label : o->plan->name,
             .world_size = o->result->rank_count,
             .lost = traced->lost,
+            .backend = e->comm,
     };
     if (path)
         st = dpb_trace_write(path, &info, traced->events, traced->count);

@@ -64,9 +64,11 @@ int dpb_ranks_auto(int cores, int64_t ranks[3]);
 
 /* Decide every option that was left to the program (batch sizes, threads, learning rate) and check
  * what rows cannot: divisible batch, warm-up below steps, ranks the comm can hold. Mistakes:
- * DPB_ERR_USAGE, logged with the remedy. Needs `ranks` to be a number. */
+ * DPB_ERR_USAGE, logged with the remedy. Needs `ranks` to be a number. `most_ranks` is the largest
+ * rank count of the plan: a rank gets the same share of the machine in every cell, since a curve
+ * over ranks that change their size would not show scaling. */
 dpb_status dpb_experiment_resolve(dpb_config *config, const struct dpb_registry *registry,
-                                  int cores);
+                                  int cores, int64_t most_ranks);
 
 /* Weak scaling: the batch per rank is given. Strong: the global batch is. */
 bool dpb_experiment_is_weak(const dpb_config *config);

@@ -67,7 +67,7 @@ static const struct dpb_option rows[] = {
     {.name = "uneven", .type = DPB_OPT_BOOL, .offset = AT(uneven), .default_text = "off", .category = SCALE,
      .help = "allow a global batch that the ranks do not divide: the first ranks take one sample more"},
     {.name = "threads-per-rank", .type = DPB_OPT_INT, .offset = AT(threads_per_rank), .default_text = "auto", .min = 1, .max = 1024, .category = SCALE,
-     .help = "compute threads of a rank; auto: cores / ranks, at least 1", .flags = DPB_OPT_AUTO},
+     .help = "compute threads of a rank; auto: cores / largest rank count of the sweep, at least 1", .flags = DPB_OPT_AUTO},
     {.name = "bind", .type = DPB_OPT_BOOL, .offset = AT(bind), .default_text = "on", .category = SCALE,
      .help = "bind each rank to its cores"},
 
@@ -159,7 +159,7 @@ static dpb_status resolve_batch(dpb_config *config)
 }
 
 dpb_status dpb_experiment_resolve(dpb_config *config, const struct dpb_registry *registry,
-                                  int cores)
+                                  int cores, int64_t most_ranks)
 {
     const struct dpb_experiment *e = dpb_config_struct(config, "experiment");
     const struct dpb_workload_ops *workload = dpb_registry_workload(registry, e->workload);
@@ -192,7 +192,7 @@ dpb_status dpb_experiment_resolve(dpb_config *config, const struct dpb_registry 
         DPB_TRY(dpb_config_set(config, "steps", "auto"));
     DPB_TRY(resolve_batch(config));
     if (e->threads_per_rank == DPB_AUTO) {
-        int64_t threads = cores / e->ranks;
+        int64_t threads = cores / most_ranks;
         DPB_TRY(set_int(config, "threads-per-rank", threads < 1 ? 1 : threads));
     }
     DPB_TRY(set_default(config, "lr", e->lr, workload->training.lr));
@@ -211,8 +211,6 @@ dpb_status dpb_experiment_series(const dpb_config *config, struct dpb_str *serie
     const char *without[8] = {"ranks"};
     size_t count = 1;
     without[count++] = dpb_experiment_is_weak(config) ? "global-batch" : "batch-per-rank";
-    if (!dpb_config_is_explicit(config, "threads-per-rank"))
-        without[count++] = "threads-per-rank";
     DPB_TRY(dpb_config_key(config, DPB_OPT_NO_RECORD, without, count, series));
     without[count++] = "strategy";
     without[count++] = "comm";

@@ -7,6 +7,7 @@
 
 #include "dpb_log.h"
 #include "dpb_rng.h"
+#include "dpb_units.h"
 
 #define CELLS_MAX    10000
 #define SETTINGS_MAX 256
@@ -29,6 +30,7 @@ struct builder {
     const char *auto_values[3];
     struct dpb_setting auto_setting;
     struct dpb_str *keys; /* full key per cell, to merge equal ones */
+    int64_t most_ranks;
     size_t merged;
 };
 
@@ -85,6 +87,17 @@ static dpb_status expand_auto_ranks(struct builder *b)
     b->axis[at].values = b->auto_values;
     b->axis[at].count = (size_t)(count - first);
     return DPB_OK;
+}
+
+/* The values are numbers by now. */
+static int64_t most_ranks(const struct builder *b)
+{
+    const struct axis *ranks = &b->axis[find_axis(b, "ranks")];
+    int64_t most = 1, value;
+    for (size_t i = 0; i < ranks->count; i++)
+        if (dpb_parse_i64(ranks->values[i], &value, NULL) == DPB_OK && value > most)
+            most = value;
+    return most;
 }
 
 /* Does a cell, given by one value index per axis, match every setting of an exclude entry? */
@@ -204,7 +217,10 @@ static dpb_status add_cell(struct builder *b, const size_t *index)
     DPB_TRY_GOTO(
             st, dpb_config_new(b->input->registry->options, given, given_count, true, &cell.config),
             err);
-    DPB_TRY_GOTO(st, dpb_experiment_resolve(cell.config, b->input->registry, b->input->cores), err);
+    DPB_TRY_GOTO(
+            st,
+            dpb_experiment_resolve(cell.config, b->input->registry, b->input->cores, b->most_ranks),
+            err);
     for (size_t i = 0; i < b->axis_count; i++)
         b->axis[i].took_effect |= dpb_config_is_explicit(cell.config, b->axis[i].setting->name);
     DPB_TRY_GOTO(st, make_label(b, &cell, given, given_count, &label), err);
@@ -358,6 +374,7 @@ dpb_status dpb_plan_build(const struct dpb_plan_input *input, struct dpb_plan *p
         for (size_t i = 0; sources[s] && i < sources[s]->count; i++)
             DPB_TRY_GOTO(st, put_setting(b, &sources[s]->items[i]), out);
     DPB_TRY_GOTO(st, expand_auto_ranks(b), out);
+    b->most_ranks = most_ranks(b);
     if (!input->sweep)
         DPB_TRY_GOTO(st, one_cell_only(b), out);
     DPB_TRY_GOTO(st, expand(b), out);

@@ -122,8 +122,6 @@ static void test_auto_ranks(void **state)
     assert_int_equal(build_with("steps=20", NULL, true, 4, &plan), DPB_OK);
     assert_int_equal(plan.cell_count, 3);
     assert_int_equal(cell(&plan, 2)->ranks, 4);
-    assert_int_equal(cell(&plan, 0)->threads_per_rank, 4);
-    assert_int_equal(cell(&plan, 2)->threads_per_rank, 1);
     dpb_plan_release(&plan);
     assert_int_equal(build_with("ranks=auto", NULL, true, 64, &plan), DPB_OK);
     assert_int_equal(plan.cell_count, 3); /* at most 4 */
@@ -134,6 +132,23 @@ static void test_auto_ranks(void **state)
     dpb_plan_release(&plan);
     assert_int_equal(build_with("ranks=auto,2", NULL, true, 2, &plan), DPB_ERR_USAGE);
     assert_non_null(strstr(errors, "stands alone"));
+}
+
+/* A curve over ranks compares ranks of one size: the largest count decides it. */
+static void test_ranks_keep_their_size(void **state)
+{
+    (void)state;
+    struct dpb_plan plan;
+    assert_int_equal(build_with("ranks=1,2,4", NULL, true, 16, &plan), DPB_OK);
+    for (size_t i = 0; i < 3; i++)
+        assert_int_equal(cell(&plan, i)->threads_per_rank, 4);
+    dpb_plan_release(&plan);
+    assert_int_equal(build_with("ranks=1", NULL, true, 16, &plan), DPB_OK);
+    assert_int_equal(cell(&plan, 0)->threads_per_rank, 16);
+    dpb_plan_release(&plan);
+    assert_int_equal(build_with("ranks=1,8", NULL, true, 2, &plan), DPB_OK);
+    assert_int_equal(cell(&plan, 1)->threads_per_rank, 1);
+    dpb_plan_release(&plan);
 }
 
 static void test_strategy_options_stay_with_their_strategy(void **state)
@@ -266,6 +281,7 @@ int main(void)
             cmocka_unit_test(test_order_is_interleaved_and_seeded),
             cmocka_unit_test(test_one_rank_is_one_cell),
             cmocka_unit_test(test_auto_ranks),
+            cmocka_unit_test(test_ranks_keep_their_size),
             cmocka_unit_test(test_strategy_options_stay_with_their_strategy),
             cmocka_unit_test(test_what_acts_nowhere_is_an_error),
             cmocka_unit_test(test_file_and_flags),
