@@ -1,9 +1,10 @@
-/* dpb_device.h: the device interface: memory, streams, events, and the operators of a training step.
+/* dpb_device.h: the device interface: memory, streams, events, and the operators of a training
+ * step.
  *
  * Streams and events are here because overlap is the subject of this program: a strategy says the
- * same thing to a CUDA stream, to a CPU that computes in the calling thread, and to a virtual clock.
- * A device that computes in the caller's thread completes an operator before op_launch() returns;
- * callers must not rely on it, and order everything through streams and events.
+ * same thing to a CUDA stream, to a CPU that computes in the calling thread, and to a virtual
+ * clock. A device that computes in the caller's thread completes an operator before op_launch()
+ * returns; callers must not rely on it, and order everything through streams and events.
  *
  * Tensors are dense and row-major. Images are NHWC; convolution weights are OIHW (as the reference
  * networks register them); a device keeps whatever inner layout it likes behind that. */
@@ -94,9 +95,10 @@ struct dpb_conv_args {
     bool relu; /* fwd only */
 };
 
-/* Pooling over windows kernel x kernel, NHWC. Max: `index` (one byte per output element, position in
- * the window, row-major; ties take the first) is written by fwd and read by bwd; NULL in inference.
- * Average: the divisor is kernel * kernel, padding included. bwd: x := gradient w.r.t. x. */
+/* Pooling over windows kernel x kernel, NHWC. Max: `index` (one byte per output element, position
+ * in the window, row-major; ties take the first) is written by fwd and read by bwd; NULL in
+ * inference. Average: the divisor is kernel * kernel, padding included. bwd: x := gradient w.r.t.
+ * x. */
 struct dpb_pool_args {
     struct dpb_tensor x, y;
     uint8_t *index;
@@ -125,10 +127,10 @@ struct dpb_bias_args {
  * bwd: dx, dgamma, dbeta from x, dy, gamma, save_mean, save_var (training statistics). */
 struct dpb_batchnorm_args {
     struct dpb_tensor x, y, dy, dx;
-    const float *gamma, *beta;          /* C each */
-    float *dgamma, *dbeta;              /* bwd */
-    float *running_mean, *running_var;  /* C each */
-    float *save_mean, *save_var;        /* C each; training fwd writes, bwd reads */
+    const float *gamma, *beta;         /* C each */
+    float *dgamma, *dbeta;             /* bwd */
+    float *running_mean, *running_var; /* C each */
+    float *save_mean, *save_var;       /* C each; training fwd writes, bwd reads */
     float eps, momentum;
     bool training;
 };
@@ -167,10 +169,10 @@ typedef struct dpb_event_mark dpb_event_mark; /* a point on a stream's time line
 
 struct dpb_device_config {
     int local_rank;
-    int local_size;          /* ranks on this machine */
-    int threads;             /* compute threads of this rank, at least 1 */
-    bool bind;               /* bind to cores, local_rank * threads first */
-    const void *options;     /* the device's own option struct, NULL when it has none */
+    int local_size;      /* ranks on this machine */
+    int threads;         /* compute threads of this rank, at least 1 */
+    bool bind;           /* bind to cores, local_rank * threads first */
+    const void *options; /* the device's own option struct, NULL when it has none */
 };
 
 enum dpb_device_flags {

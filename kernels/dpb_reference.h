@@ -1,4 +1,5 @@
-/* dpb_reference.h: one plain C implementation of every operator, in double inside, slow and obvious.
+/* dpb_reference.h: one plain C implementation of every operator, in double inside, slow and
+ * obvious.
  *
  * Tests compare every device with it, and check its own gradients against finite differences.
  * It accepts the same argument structs as the devices (fp32 storage), and a fp64 twin for gradient
