@@ -57,7 +57,7 @@ static void hint_missing(const struct kind *kind)
 {
     if (kind->package)
         dpb_log_hint("install the Debian package \"%s\", give the folder that holds the IDX files, "
-                     "or use the synthetic dataset",
+                     "or train on made-up images: --data synthetic",
                      kind->package);
     else
         dpb_log_hint("give the folder that holds the IDX files, plain or .gz, or use the synthetic "

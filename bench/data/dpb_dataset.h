@@ -26,8 +26,8 @@ struct dpb_dataset_config {
     const char *folder;    /* with the IDX files; "" : the places Debian installs them to */
     int64_t sample_dim[3]; /* H, W, C that the workload wants */
     int classes;
-    uint64_t seed;         /* synthetic: what its images are made of */
-    int64_t samples;       /* synthetic: how many; 0: 60,000 train, 10,000 test */
+    uint64_t seed;   /* synthetic: what its images are made of */
+    int64_t samples; /* synthetic: how many; 0: 60,000 train, 10,000 test */
 };
 
 struct dpb_dataset_info {
@@ -68,9 +68,9 @@ struct dpb_loader_config {
     int64_t global_batch;
     int ranks, rank;
     bool uneven;
-    bool shuffle;      /* by (seed, epoch); the same order on all ranks */
-    bool keep_last;    /* the last, smaller batch of the epoch: kept (evaluation) or dropped */
-    int64_t epochs;    /* DPB_END after so many; 0: without end */
+    bool shuffle;   /* by (seed, epoch); the same order on all ranks */
+    bool keep_last; /* the last, smaller batch of the epoch: kept (evaluation) or dropped */
+    int64_t epochs; /* DPB_END after so many; 0: without end */
     uint64_t seed;
 };
 

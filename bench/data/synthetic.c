@@ -5,12 +5,12 @@
 #include "dpb_log.h"
 #include "dpb_rng.h"
 
-#define GRID 7 /* patterns have GRID x GRID cells per channel, or one per pixel of smaller images  \
-                */
-/* An image's noise is a stretch of one long row of random numbers; it begins at one of so many. */
+/* Patterns have GRID x GRID cells per channel, or one per pixel of smaller images. An image's noise
+ * is a stretch of one long row of random numbers, which begins at one of NOISE_STARTS. */
+#define GRID          7
 #define NOISE_STARTS  65536
-#define PATTERN_LEVEL 0.5f
-#define NOISE_LEVEL   1.5f /* uniform in +-1.5: variance 3/4 */
+#define PATTERN_LEVEL 0.25f
+#define NOISE_LEVEL   1.6770510f /* uniform in +-sqrt(3 * 15/16): variance 15/16 */
 
 /* Streams of one seed are told apart by their upper half. */
 #define PATTERN_STREAM ((uint64_t)0x636c6173 << 32) /* "clas" */

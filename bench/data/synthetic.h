@@ -1,6 +1,6 @@
 /* synthetic.h: images made from a seed, so that every network has data on every machine.
  *
- * An image is its class's coarse pattern of +-1/2 plus uniform noise: mean 0, variance 1, different
+ * An image is its class's coarse pattern of +-1/4 plus uniform noise: mean 0, variance 1, different
  * in every sample, and learnable, so that a falling loss can be demanded of a training run. */
 #ifndef BENCH_SYNTHETIC_H
 #define BENCH_SYNTHETIC_H

@@ -9,6 +9,7 @@
 struct reference_device {
     struct dpb_device_base base;
     int launches[DPB_OP_COUNT];
+    int pool_indices;
     int blocks, limit;
 };
 
@@ -163,12 +164,19 @@ static dpb_status op_launch(dpb_device *device, enum dpb_op op, const void *args
 {
     (void)stream;
     self_of(device)->launches[op]++;
+    if (op == DPB_OP_POOL_MAX_FWD && ((const struct dpb_pool_args *)args)->index)
+        self_of(device)->pool_indices++;
     return dpb_reference_op(op, args);
 }
 
 int test_reference_device_launches(dpb_device *device, enum dpb_op op)
 {
     return self_of(device)->launches[op];
+}
+
+int test_reference_device_pool_indices(dpb_device *device)
+{
+    return self_of(device)->pool_indices;
 }
 
 int test_reference_device_blocks(dpb_device *device)

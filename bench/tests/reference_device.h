@@ -10,6 +10,9 @@ extern const struct dpb_device_ops test_reference_device_ops;
 /* Launches of an operator since open. */
 int test_reference_device_launches(dpb_device *device, enum dpb_op op);
 
+/* Pooling launches since open that wrote the positions of the maxima. */
+int test_reference_device_pool_indices(dpb_device *device);
+
 /* Blocks that are allocated now. */
 int test_reference_device_blocks(dpb_device *device);
 

@@ -245,6 +245,8 @@ static void test_inference_gives_the_same_result_without_pool_indices(void **sta
     training = fixture_step(&fixture, 0.5f);
     assert_int_equal(fixture.ops->forward(fixture.workload, &fixture.batch, false, &inference),
                      DPB_OK);
+    assert_int_equal(test_reference_device_launches(fixture.device, DPB_OP_POOL_MAX_FWD), 2);
+    assert_int_equal(test_reference_device_pool_indices(fixture.device), 1);
     assert_true(training.loss_sum == inference.loss_sum);
     assert_int_equal(training.correct, inference.correct);
     fixture_close(&fixture);
