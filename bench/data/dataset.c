@@ -56,12 +56,12 @@ static const char *file_name(enum dpb_split split, bool images)
 static void hint_missing(const struct kind *kind)
 {
     if (kind->package)
-        dpb_log_hint("install the Debian package \"%s\", give the folder that holds the IDX files, "
-                     "or train on made-up images: --data synthetic",
+        dpb_log_hint("install the Debian package \"%s\", name the folder of the IDX files with "
+                     "--data-dir, or use --data synthetic",
                      kind->package);
     else
-        dpb_log_hint("give the folder that holds the IDX files, plain or .gz, or use the synthetic "
-                     "dataset");
+        dpb_log_hint("name the folder of the IDX files, plain or .gz, with --data-dir, or use "
+                     "--data synthetic");
 }
 
 /* The plain file, or the compressed one. */
@@ -114,7 +114,7 @@ static dpb_status check_files(const struct dpb_dataset *dataset, const char *lab
         dpb_error("\"%s\" holds images of %lldx%lldx1, the workload takes %lldx%lldx%lld",
                   dataset->source, (long long)images->dim[1], (long long)images->dim[2],
                   (long long)sample_dim[0], (long long)sample_dim[1], (long long)sample_dim[2]);
-        dpb_log_hint("use the synthetic dataset, which has images of every size");
+        dpb_log_hint("use --data synthetic, which has images of every size");
         return DPB_ERR_USAGE;
     }
     if (labels->dim[0] != images->dim[0]) {

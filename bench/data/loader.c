@@ -33,11 +33,11 @@ dpb_status dpb_shard_of_batch(int64_t global_batch, int ranks, int rank, bool un
     each = global_batch / ranks;
     more = global_batch % ranks;
     if (more != 0 && !uneven) {
-        dpb_error("a global batch of %lld samples cannot be split equally over %d ranks: %lld are "
+        dpb_error("a global batch of %lld samples cannot be split equally over %d ranks: %lld "
                   "left over",
                   (long long)global_batch, ranks, (long long)more);
-        dpb_log_hint("use a multiple of %d, such as %lld, or allow an uneven split", ranks,
-                     (long long)(each > 0 ? each * ranks : ranks));
+        dpb_log_hint("use a multiple of %d, such as %lld, or allow unequal shares with --uneven",
+                     ranks, (long long)(each > 0 ? each * ranks : ranks));
         return DPB_ERR_USAGE;
     }
     *first = rank * each + (rank < more ? rank : more);

@@ -273,7 +273,7 @@ static void test_missing_files(void **state)
     (void)state;
     remove_files();
     CHECK_FAILS(DPB_ERR_NOT_FOUND, "there is neither \"" IMAGES_NAME "\" nor \"" IMAGES_NAME ".gz",
-                folder, "synthetic");
+                folder, "--data-dir", "--data synthetic");
     write_plain(IMAGES_NAME, images_file, IMAGE_BYTES);
     CHECK_FAILS(DPB_ERR_NOT_FOUND, "neither \"" LABELS_NAME "\"");
 
@@ -284,6 +284,7 @@ static void test_missing_files(void **state)
     assert_true(log_has("t10k-images-idx3-ubyte"));
     assert_true(log_has("/nonexistent/folder"));
     assert_true(log_has("install the Debian package \"dataset-fashion-mnist\""));
+    assert_true(log_has("--data synthetic"));
     config.kind = "mnist";
     config.folder = "";
     assert_int_equal(dpb_dataset_open(&config, DPB_SPLIT_TRAIN, &dataset), DPB_ERR_NOT_FOUND);

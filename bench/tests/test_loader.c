@@ -74,7 +74,7 @@ static void test_shards_refused(void **state)
                                             cases[i].uneven, &first, &count),
                          DPB_ERR_USAGE);
     assert_true(log_has("a global batch of 100 samples cannot be split equally over 3 ranks"));
-    assert_true(log_has("use a multiple of 3, such as 99, or allow an uneven split"));
+    assert_true(log_has("use a multiple of 3, such as 99, or allow unequal shares with --uneven"));
     assert_true(log_has("a multiple of 3, such as 3,"));
     log_stop();
     assert_int_equal(first, 77);
