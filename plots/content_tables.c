@@ -132,16 +132,11 @@ static const struct dpb_cell_summary **ordered(const struct dpb_summary *summary
 
 void dpb_content_results(const struct dpb_summary *summary, struct dpb_document *document)
 {
-    static const char *const columns[] = {"how obtained",
-                                          "batch per rank (samples)",
-                                          "global batch (samples)",
-                                          "step time, median (ms)",
-                                          "\xc2\xb1 95 % (ms)",
-                                          "throughput (samples/s)",
-                                          "speed-up (times 1 rank)",
-                                          "efficiency (%)",
-                                          "95 % interval (%)",
-                                          "ok repeats"};
+    static const char *const columns[] = {"how obtained",           "batch per rank (samples)",
+                                          "global batch (samples)", "step time, median (ms)",
+                                          "\xc2\xb1 95 % (ms)",     "throughput (samples/s)",
+                                          "speed-up (times)",       "efficiency (%)",
+                                          "95 % interval (%)",      "ok repeats"};
     const struct dpb_cell_summary **cells = ordered(summary, document);
     struct dpb_axes axes = dpb_axes_of(summary);
     size_t own = sizeof(columns) / sizeof(columns[0]), axis_count, i;
@@ -220,16 +215,11 @@ void dpb_content_overlap(const struct dpb_summary *summary, struct dpb_document 
 
 void dpb_content_breakdown(const struct dpb_summary *summary, struct dpb_document *document)
 {
-    static const char *const columns[] = {"step span (ms)",
-                                          "compute (ms)",
-                                          "exposed communication (ms)",
-                                          "of it waiting for peers (ms)",
-                                          "idle (ms)",
-                                          "of it loading data (ms)",
-                                          "communication (ms)",
-                                          "overlapped (% of communication)",
-                                          "exposed (% of step)",
-                                          "bus bandwidth (GB/s)",
+    static const char *const columns[] = {"span (ms)",           "compute (ms)",
+                                          "exposed comm. (ms)",  "of it waiting for peers (ms)",
+                                          "idle (ms)",           "of it loading data (ms)",
+                                          "all comm. (ms)",      "overlapped (% of comm.)",
+                                          "exposed (% of span)", "bus bandwidth (GB/s)",
                                           "traced / timed step"};
     const struct dpb_cell_summary **cells = ordered(summary, document);
     size_t i;
@@ -262,9 +252,9 @@ void dpb_content_breakdown(const struct dpb_summary *summary, struct dpb_documen
         take_number(document, view_two_decimals, cell->trace_overhead);
     }
     if (any) {
-        dpb_document_paragraph(document,
-                               "Compute, exposed communication and idle add up to the span. "
-                               "GB/s are 10^9 bytes per second.");
+        dpb_document_paragraph(
+                document, "Compute, exposed communication (comm.) and idle add up to the span. "
+                          "GB/s are 10^9 bytes per second.");
     }
     free(cells);
 }

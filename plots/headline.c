@@ -107,6 +107,18 @@ static void append_overlap(const struct dpb_summary *summary, const struct dpb_c
     dpb_str_append(out, ".");
 }
 
+/* What must be said in the same breath as the number. */
+static void append_caution(const struct dpb_cell_summary *best, struct dpb_str *out)
+{
+    if (best->flagged || best->baseline->flagged) {
+        dpb_str_append(out, " Caution: other work kept the machine busy beside these cells "
+                            "(flagged), so do not rely on these numbers; repeat on a quiet "
+                            "machine.");
+    } else if (best->efficiency > 1.05) {
+        dpb_str_append(out, " More than 100 % is suspicious: see the notes.");
+    }
+}
+
 /* Nothing scaled: the fastest cell, or how it all failed. */
 static void append_without_scaling(const struct dpb_summary *summary, struct dpb_str *out)
 {
@@ -153,6 +165,7 @@ void dpb_headline(const struct dpb_summary *summary, struct dpb_str *out)
         append_efficiency(&axes, best, out);
         append_equal_buckets(summary, best, out);
         append_overlap(summary, best, out);
+        append_caution(best, out);
         if (!out->failed && out->text[start] >= 'a' && out->text[start] <= 'z')
             out->text[start] -= 'a' - 'A';
         any = true;

@@ -92,7 +92,7 @@ static void append_script(struct dpb_plot *plot, const struct dpb_str *labels, s
                     "set ytics (%s) scale 0\n"
                     "unset grid\nset grid xtics lc rgb '%s' lw 0.4 dt 1\n"
                     "set style fill solid 1.0 noborder\n"
-                    "set key outside below horizontal Left reverse samplen 1.5\n"
+                    "set bmargin 7\nset key outside below horizontal Left reverse samplen 1.5\n"
                     "plot \\\n",
                     longest > 0 ? 1.03 * longest : 1.0, count, labels->failed ? "" : labels->text,
                     DPB_COLOUR_IDEAL);
@@ -147,7 +147,7 @@ void dpb_plots_breakdown(const struct dpb_summary *summary, struct dpb_plot_list
         describe(cells, count, &kind);
         dpb_str_appendf(&title, "Where the time of a step goes (%s)", kind.failed ? "" : kind.text);
         plot = dpb_plot_add(list, "breakdown", title.failed ? "" : title.text, 960,
-                            130 + 24 * (int)count);
+                            170 + 24 * (int)count);
     }
     if (plot) {
         double longest;

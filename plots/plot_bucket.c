@@ -122,7 +122,7 @@ static void append_time_axis(const struct group *group, struct dpb_str *script)
     margin = fmax(high - low, 0.05 * high);
     low = fmax(0, fmax(fmin(low, bar_low), low - margin) - 0.15 * margin);
     high = fmin(fmax(high, bar_high), high + margin) + 0.15 * margin;
-    dpb_str_appendf(script, "set ylabel 'step time (ms), median'\nset yrange [%.6g:%.6g]\n", low,
+    dpb_str_appendf(script, "set ylabel 'step time, median (ms)'\nset yrange [%.6g:%.6g]\n", low,
                     high);
 }
 
@@ -188,8 +188,9 @@ static void add_plot(const struct dpb_axes *axes, const struct group *group,
         plot->points = on + off;
         append_bucket_axis(group, &plot->script);
         append_time_axis(group, &plot->script);
-        dpb_str_append(&plot->script, "set key outside below horizontal Left reverse samplen 3\n"
-                                      "plot \\\n");
+        dpb_str_append(&plot->script,
+                       "set key outside right center vertical Left reverse samplen 3 width 1\n"
+                       "plot \\\n");
         if (on > 0)
             append_line(plot->name, 0, DPB_COLOUR_OVERLAP_ON, 7, 1, "overlap on", &plot->script);
         if (on > 0 && off > 0)

@@ -7,6 +7,8 @@
 #include "report_style.h"
 #include "svg_inline.h"
 
+#define SHORT_TEXT 40
+
 static void append_escaped(struct dpb_str *out, const char *text)
 {
     const char *p;
@@ -48,7 +50,11 @@ static void append_table(struct dpb_str *out, const struct dpb_block *block)
 
     dpb_str_append(out, "<div class=\"scroll\"><table>\n");
     for (c = 0; c < block->cell_count; c++) {
-        const char *class = c % columns < block->text_columns ? "" : " class=\"n\"";
+        bool is_text = c % columns < block->text_columns;
+        /* a short text stays on one line, so that rows stay low */
+        const char *class = !is_text                                                ? " class=\"n\""
+                            : c >= columns && strlen(block->cells[c]) <= SHORT_TEXT ? " class=\"s\""
+                                                                                    : "";
         const char *tag = c < columns ? "th" : "td";
 
         if (c == 0)

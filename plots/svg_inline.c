@@ -12,6 +12,7 @@ static const struct {
         {"id='textbox'", "id='p%d-textbox'"},
         {"id='greybox'", "id='p%d-greybox'"},
         {"fill=\"#ffffff\"", "fill=\"none\""},
+        {"color='#FFFFFF'", "visibility='hidden'"}, /* the blank that it puts behind error bars */
         {"fill=\"black\"", "fill=\"currentColor\""},
         {" color=\"black\"", ""},
         {"stroke='black'", "stroke='currentColor'"},

@@ -127,7 +127,7 @@ static int decimals_of(double value)
 {
     double size = fabs(value);
 
-    return size >= 1000 ? 0 : size >= 100 ? 1 : size >= 10 ? 2 : size >= 0.1 ? 3 : 4;
+    return size >= 1000 || size == 0 ? 0 : size >= 100 ? 1 : size >= 10 ? 2 : size >= 0.1 ? 3 : 4;
 }
 
 void dpb_view_ms(double ns, struct dpb_str *out)

@@ -108,8 +108,9 @@ dpb_json *dpb_summary_json(const struct dpb_summary *summary);
 
 /* Notes a reader should see: efficiency above 1.05 (baseline cold or other batch?), bus bandwidth
  * above the emulated link's rate, flagged cells, overlap slower than none, unequal fingerprints in
- * one report, few repeats, traces that lost events or slowed steps down, torn or superseded
- * records, and what the records themselves warn of. Array of strings; caller owns. */
+ * one report, a baseline with other threads, few repeats, traces that lost events or slowed steps
+ * down, torn or superseded records, and what the records themselves warn of. Array of strings;
+ * caller owns. */
 dpb_json *dpb_summary_notes(const struct dpb_summary *summary);
 
 #ifdef __cplusplus

@@ -80,6 +80,20 @@ static bool was_slowed_by_trace(const struct dpb_summary *summary,
     return cell->trace_overhead > 1.10;
 }
 
+/* Scaling means more ranks of the same kind: a baseline with more threads is another kind. */
+static bool has_other_threads(const struct dpb_summary *summary,
+                              const struct dpb_cell_summary *cell)
+{
+    int64_t own, baseline;
+
+    (void)summary;
+    if (!cell->baseline)
+        return false;
+    own = dpb_json_as_int(dpb_json_path(cell->first, "config/threads_per_rank"), 0);
+    baseline = dpb_json_as_int(dpb_json_path(cell->baseline->first, "config/threads_per_rank"), 0);
+    return own != baseline;
+}
+
 static bool lost_events(const struct dpb_summary *summary, const struct dpb_cell_summary *cell)
 {
     size_t i;
@@ -307,6 +321,11 @@ dpb_json *dpb_summary_notes(const struct dpb_summary *summary)
                "batch is there to compare with",
                notes);
     note_baselines(summary, notes);
+    note_cells(summary, has_other_threads,
+               "the baseline computed with another number of threads per rank, so the efficiency "
+               "mixes scaling over ranks with scaling over threads; set --threads-per-rank to "
+               "tell them apart",
+               notes);
     note_cells(summary, has_few_repeats,
                "fewer than 3 ok repeats, so there is no interval or a very wide one; ask for more "
                "with --repeats",

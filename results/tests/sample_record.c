@@ -23,6 +23,7 @@ const struct sample_record sample_record_default = {
         .test_accuracy = -1,
         .trace_overhead = 1.02,
         .availability = 0.98,
+        .threads_per_rank = 1,
 };
 
 static dpb_json *tool_json(void)
@@ -64,6 +65,7 @@ static dpb_json *config_json(const struct sample_record *sample)
     dpb_json_set_string(config, "workload", "mnist-mlp");
     dpb_json_set_string(config, "strategy", "ddp");
     dpb_json_set_int(config, "ranks", sample->ranks);
+    dpb_json_set_int(config, "threads_per_rank", sample->threads_per_rank);
     dpb_json_set_real(link, "bw_bytes_per_s", sample->link_bytes_per_s);
     dpb_json_set_int(link, "latency_ns", sample->link_bytes_per_s > 0 ? 5000 : 0);
     dpb_json_set(config, "link", link);

@@ -34,6 +34,7 @@ struct sample_record {
     int64_t trace_lost;
     double availability;
     const char *warning; /* NULL: none */
+    int64_t threads_per_rank;
 };
 
 extern const struct sample_record sample_record_default;

@@ -477,6 +477,19 @@ static void test_notes_of_overlap_and_bandwidth(void **state)
     assert_note("2 ranks, overlap on: the bus bandwidth of 1.50 GB/s is above", true);
     assert_note("2 ranks, overlap off: the bus bandwidth", false);
     assert_note("scaling efficiency is", false);
+    assert_note("another number of threads", false);
+}
+
+static void test_note_of_other_threads(void **state)
+{
+    struct sample_record one = cell(0, 1, 10);
+
+    (void)state;
+    one.threads_per_rank = 2;
+    add(&one);
+    add_cell(1, 2, 10);
+    assert_int_equal(dpb_summary_compute(&records, &summary), DPB_OK);
+    assert_note("2 ranks: the baseline computed with another number of threads", true);
 }
 
 static void test_note_of_high_efficiency(void **state)
@@ -616,6 +629,7 @@ int main(void)
             SUMMARY_TEST(test_other_measures),
             SUMMARY_TEST(test_notes_of_overlap_and_bandwidth),
             SUMMARY_TEST(test_note_of_high_efficiency),
+            SUMMARY_TEST(test_note_of_other_threads),
             SUMMARY_TEST(test_order_of_cells),
             SUMMARY_TEST(test_json),
             SUMMARY_TEST(test_labels),
