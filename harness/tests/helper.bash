@@ -103,15 +103,13 @@ records_file() {
 # ---- processes ----
 
 children_of() {
-    local stat
-    for stat in /proc/[0-9]*/stat; do
-        sed -n -E "s/^([0-9]+) \(.*\) . $1 .*/\1/p" "$stat" 2>/dev/null || true
-    done
+    cat /proc/[0-9]*/stat 2>/dev/null |
+        awk -v parent="$1" '{ sub(/\(.*\)/, "name") } $4 == parent { print $1 }' | sort -n
 }
 
-# Start the program in the background: its process is $background, its output goes to the file out.
+# Start the program in the background: its process is $background, its output goes to the file log.
 start_dpbench() {
-    "$DPBENCH" "$@" >"$folder/out" 2>&1 3>&- &
+    "$DPBENCH" "$@" >"$folder/log" 2>&1 3>&- &
     background=$!
 }
 
@@ -125,13 +123,13 @@ finish_dpbench() {
     if [ "$waited" -ge $((seconds * 10)) ]; then
         kill -KILL "$background"
         printf 'still running after %s s; output:\n' "$seconds" >&2
-        cat "$folder/out" >&2
+        cat "$folder/log" >&2
         return 1
     fi
     status=0
     wait "$background" || status=$?
     background=
-    output=$(cat "$folder/out")
+    output=$(cat "$folder/log")
 }
 
 # CPU time of a process in clock ticks (1/100 s).
@@ -142,8 +140,8 @@ cpu_ticks() {
 # Wait until the program has `count` ranks and each has computed for a while: $ranks, in order.
 wait_for_ranks() {
     local count=$1 tries=0 pid busy
-    while [ "$tries" -lt 300 ]; do
-        mapfile -t ranks < <(children_of "$background" | sort -n)
+    while [ "$tries" -lt 300 ] && kill -0 "$background" 2>/dev/null; do
+        mapfile -t ranks < <(children_of "$background")
         busy=0
         for pid in "${ranks[@]}"; do
             [ "$(cpu_ticks "$pid" || echo 0)" -lt 100 ] 2>/dev/null || busy=$((busy + 1))
@@ -153,7 +151,7 @@ wait_for_ranks() {
         tries=$((tries + 1))
     done
     printf 'no %s busy ranks under %s; output:\n' "$count" "$background" >&2
-    cat "$folder/out" >&2
+    cat "$folder/log" >&2
     return 1
 }
 

@@ -140,7 +140,7 @@ PY
 }
 
 @test "a run in which nothing was ok is reported as such, with exit 5" {
-    dpbench run --data synthetic --workload mnist-mlp --steps 900000000 --timeout 1s --ranks 1 \
+    dpbench run --data synthetic --workload mnist-mlp --steps 2000000 --timeout 1s --ranks 1 \
         --probe-retries 0 -o failed
     assert_exit 4
     dpbench report "$(dirname "$(records_file)")"
