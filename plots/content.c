@@ -277,21 +277,26 @@ static void add_notes(const dpb_json *notes, struct dpb_document *document)
 
 static void add_repro(const struct dpb_summary *summary, struct dpb_document *document)
 {
+    const struct dpb_cell_summary **cells = dpb_view_cells(summary);
     size_t i;
 
-    if (summary->cell_count == 0)
+    if (!cells)
+        document->failed = true;
+    if (!cells || summary->cell_count == 0) {
+        free(cells);
         return;
+    }
     dpb_document_heading(document, 2, "How to repeat each cell");
     dpb_document_code(document);
     for (i = 0; i < summary->cell_count; i++) {
         struct dpb_str line = {0};
 
         dpb_str_append(&line, "# ");
-        dpb_cell_label(summary, &summary->cells[i], &line);
+        dpb_cell_label(summary, cells[i], &line);
         dpb_document_take(document, &line);
-        dpb_document_cell(document,
-                          dpb_json_as_string(dpb_json_get(summary->cells[i].first, "repro"), ""));
+        dpb_document_cell(document, dpb_json_as_string(dpb_json_get(cells[i]->first, "repro"), ""));
     }
+    free(cells);
 }
 
 static void add_definitions(const char *folder, struct dpb_document *document)

@@ -17,18 +17,28 @@ static void add_note(dpb_json *notes, struct dpb_str *text)
     dpb_str_release(text);
 }
 
-/* "label; label and 3 more" of the cells that pass; their number. */
-static size_t list_cells(const struct dpb_summary *summary, cell_test *test, struct dpb_str *list)
+/* "label; label and 3 more" of the cells that pass, each with what `detail` adds (may be NULL), or
+ * "all 12 cells"; their number. */
+static size_t list_cells(const struct dpb_summary *summary, cell_test *test,
+                         void (*detail)(const struct dpb_cell_summary *cell, struct dpb_str *out),
+                         struct dpb_str *list)
 {
     size_t count = 0, i;
 
+    for (i = 0; i < summary->cell_count; i++)
+        count += test(summary, &summary->cells[i]);
+    if (count == summary->cell_count && count > LABELS_SHOWN && !detail) {
+        dpb_str_appendf(list, "all %zu cells", count);
+        return count;
+    }
+    count = 0;
     for (i = 0; i < summary->cell_count; i++) {
-        if (!test(summary, &summary->cells[i]))
-            continue;
-        if (count++ >= LABELS_SHOWN)
+        if (!test(summary, &summary->cells[i]) || count++ >= LABELS_SHOWN)
             continue;
         dpb_str_append(list, count > 1 ? "; " : "");
         dpb_cell_label(summary, &summary->cells[i], list);
+        if (detail)
+            detail(&summary->cells[i], list);
     }
     if (count > LABELS_SHOWN)
         dpb_str_appendf(list, " and %zu more", count - LABELS_SHOWN);
@@ -41,7 +51,7 @@ static void note_cells(const struct dpb_summary *summary, cell_test *test, const
 {
     struct dpb_str note = {0};
 
-    if (list_cells(summary, test, &note) > 0) {
+    if (list_cells(summary, test, NULL, &note) > 0) {
         dpb_str_appendf(&note, ": %s", text);
         add_note(notes, &note);
     } else {
@@ -109,28 +119,33 @@ static bool lost_events(const struct dpb_summary *summary, const struct dpb_cell
     return false;
 }
 
+static bool is_above_ideal(const struct dpb_summary *summary, const struct dpb_cell_summary *cell)
+{
+    (void)summary;
+    return cell->efficiency > 1.05;
+}
+
+static void append_efficiency(const struct dpb_cell_summary *cell, struct dpb_str *out)
+{
+    dpb_str_appendf(out, ": scaling efficiency %.1f %%", 100 * cell->efficiency);
+    if (isfinite(cell->efficiency_ci95.low)) {
+        dpb_str_appendf(out, " (95 %% interval %.1f to %.1f %%)", 100 * cell->efficiency_ci95.low,
+                        100 * cell->efficiency_ci95.high);
+    }
+}
+
 static void note_high_efficiency(const struct dpb_summary *summary, dpb_json *notes)
 {
-    size_t i;
+    struct dpb_str note = {0};
 
-    for (i = 0; i < summary->cell_count; i++) {
-        const struct dpb_cell_summary *cell = &summary->cells[i];
-        struct dpb_str note = {0};
-
-        if (!(cell->efficiency > 1.05))
-            continue;
-        dpb_cell_label(summary, cell, &note);
-        dpb_str_appendf(&note, ": scaling efficiency is %.1f %%", 100 * cell->efficiency);
-        if (isfinite(cell->efficiency_ci95.low)) {
-            dpb_str_appendf(&note, " (95 %% interval %.1f to %.1f %%)",
-                            100 * cell->efficiency_ci95.low, 100 * cell->efficiency_ci95.high);
-        }
-        dpb_str_appendf(&note,
-                        ", more than the ideal 100 %%. Either the baseline with %d rank%s was cold "
-                        "or disturbed, or a smaller batch per rank fits the caches better; repeat "
-                        "the baseline before using this number",
-                        cell->baseline_ranks, cell->baseline_ranks == 1 ? "" : "s");
+    if (list_cells(summary, is_above_ideal, append_efficiency, &note) > 0) {
+        dpb_str_append(&note,
+                       ". More than the ideal 100 %: the baseline was cold or disturbed, or, "
+                       "with strong scaling, a smaller batch per rank fits the caches "
+                       "better; repeat the baseline before using such a number");
         add_note(notes, &note);
+    } else {
+        dpb_str_release(&note);
     }
 }
 

@@ -476,7 +476,7 @@ static void test_notes_of_overlap_and_bandwidth(void **state)
     assert_note("T_off / T_on = 0.800", true);
     assert_note("2 ranks, overlap on: the bus bandwidth of 1.50 GB/s is above", true);
     assert_note("2 ranks, overlap off: the bus bandwidth", false);
-    assert_note("scaling efficiency is", false);
+    assert_note("More than the ideal", false);
     assert_note("another number of threads", false);
 }
 
@@ -507,9 +507,26 @@ static void test_note_of_high_efficiency(void **state)
     records.torn = 1;
     assert_int_equal(dpb_summary_compute(&records, &summary), DPB_OK);
     assert_near(find(1)->efficiency, 1.25);
-    assert_note("scaling efficiency is 125.0 %", true);
+    assert_note("2 ranks: scaling efficiency 125.0 %", true);
     assert_note("1 record was cut short", true);
     assert_note("2 of 4 records: only 51 % of a core", true);
+}
+
+static void test_notes_name_cells_briefly(void **state)
+{
+    int i;
+
+    (void)state;
+    for (i = 0; i < 6; i++) {
+        struct sample_record flagged = cell(i, 2, 10);
+
+        flagged.flagged = true;
+        flagged.trace_overhead = i < 5 ? 1.5 : 1.0;
+        add(&flagged);
+    }
+    assert_int_equal(dpb_summary_compute(&records, &summary), DPB_OK);
+    assert_note("all 6 cells: the machine did not", true);
+    assert_note("2 ranks; 2 ranks; 2 ranks; 2 ranks and 1 more: traced steps", true);
 }
 
 static void test_order_of_cells(void **state)
@@ -630,6 +647,7 @@ int main(void)
             SUMMARY_TEST(test_notes_of_overlap_and_bandwidth),
             SUMMARY_TEST(test_note_of_high_efficiency),
             SUMMARY_TEST(test_note_of_other_threads),
+            SUMMARY_TEST(test_notes_name_cells_briefly),
             SUMMARY_TEST(test_order_of_cells),
             SUMMARY_TEST(test_json),
             SUMMARY_TEST(test_labels),
