@@ -3,7 +3,7 @@
 #define DPB_SAMPLE_SWEEP_H
 
 #include "dpb_record.h"
-#include "sample_record.h"
+#include "dpb_sample_record.h"
 
 /* Append one record; the test ends when memory does. */
 void sample_add(struct dpb_records *records, const struct sample_record *sample);

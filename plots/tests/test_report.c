@@ -2,7 +2,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "comma_locale.h"
+#include "dpb_comma_locale.h"
 #include "dpb_json.h"
 #include "dpb_log.h"
 #include "dpb_report.h"

@@ -1,4 +1,4 @@
-#include "comma_locale.h"
+#include "dpb_comma_locale.h"
 
 #include <locale.h>
 #include <stdio.h>

@@ -1,4 +1,4 @@
-#include "sample_record.h"
+#include "dpb_sample_record.h"
 
 #include <string.h>
 

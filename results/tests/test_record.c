@@ -2,12 +2,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "comma_locale.h"
+#include "dpb_comma_locale.h"
 #include "dpb_log.h"
 #include "dpb_record.h"
 #include "dpb_str.h"
 #include "dpb_test.h"
-#include "sample_record.h"
+#include "dpb_sample_record.h"
 
 static char log_text[4096]; /* the last lines */
 

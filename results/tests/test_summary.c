@@ -4,7 +4,7 @@
 #include "dpb_str.h"
 #include "dpb_summary.h"
 #include "dpb_test.h"
-#include "sample_record.h"
+#include "dpb_sample_record.h"
 
 static void drop_log(void *ctx, enum dpb_log_level level, const char *line)
 {

@@ -1,4 +1,5 @@
-/* sample_record.h: full valid records for tests, each made from a few numbers. */
+/* dpb_sample_record.h (tests of any room): full valid records for tests, each made from a few
+ * numbers. */
 #ifndef DPB_SAMPLE_RECORD_H
 #define DPB_SAMPLE_RECORD_H
 

@@ -1,4 +1,5 @@
-/* comma_locale.h: a locale with a decimal comma for tests, made where the system has none. */
+/* dpb_comma_locale.h (tests of any room): a locale with a decimal comma for tests, made where the
+ * system has none. */
 #ifndef DPB_COMMA_LOCALE_H
 #define DPB_COMMA_LOCALE_H
 
