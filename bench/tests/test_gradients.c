@@ -5,7 +5,7 @@
 #include "dpb_workloads.h"
 #include "double_network.h"
 #include "fixture.h"
-#include "mnist_cnn.h"
+#include "mnist_cnn_layers.h"
 #include "reference_device.h"
 #include "dpb_device_cpu.h"
 

@@ -5,7 +5,7 @@
 
 #include "dpb_log.h"
 #include "dpb_rng.h"
-#include "mnist_cnn.h"
+#include "mnist_cnn_layers.h"
 #include "sequential.h"
 
 /* Gradient element i of parameter p for sample s is u(s, i mod GROUPS) * v(p, i), with u in

@@ -1,6 +1,6 @@
-/* mnist_cnn.h: the layers of mnist-cnn, which integers shares. */
-#ifndef BENCH_MNIST_CNN_H
-#define BENCH_MNIST_CNN_H
+/* mnist_cnn_layers.h: the layers of mnist-cnn, of which mnist-cnn and integers are made. */
+#ifndef BENCH_MNIST_CNN_LAYERS_H
+#define BENCH_MNIST_CNN_LAYERS_H
 
 #include "layer_list.h"
 
