@@ -68,9 +68,12 @@ assert_file_mistake() {
 
 @test "the order of cells comes from the seed" {
     write_sweep
-    "$DPBENCH" sweep sweep.yaml --dry-run --seed 1 >a
-    "$DPBENCH" sweep sweep.yaml --dry-run --seed 1 >b
-    cmp a b
+    for seed in 1 1 2 3 4 5; do
+        "$DPBENCH" sweep sweep.yaml --dry-run --json --seed "$seed" >plan.json
+        json plan.json 'd["order"]' >>orders
+    done
+    [ "$(sed -n 1p orders)" = "$(sed -n 2p orders)" ]
+    [ "$(sort -u orders | wc -l)" -gt 1 ]
 }
 
 @test "mistakes in a sweep file name file, line and column" {
