@@ -21,12 +21,7 @@ struct doctor_options {
 };
 
 static const struct dpb_option rows[] = {
-        {.name = "json",
-         .type = DPB_OPT_BOOL,
-         .offset = offsetof(struct doctor_options, json),
-         .default_text = "off",
-         .category = "Output",
-         .help = "print the findings as JSON"},
+        DPB_ROW_JSON(struct doctor_options, "print the findings as JSON"),
 };
 
 static const struct dpb_option_table table = {"command", "doctor", rows, 1,
@@ -161,13 +156,10 @@ static dpb_status run(const struct dpb_registry *registry, const struct dpb_comm
          gnuplot ? "found: reports have plots"
                  : "not found: reports come without plots; install gnuplot-nox");
     find_space(&d);
-    if (o->json) {
-        struct dpb_str text = {0};
-        DPB_KEEP(st, dpb_json_write(d.findings, true, &text));
-        printf("%s\n", text.text ? text.text : "[]");
-        dpb_str_release(&text);
-    }
-    dpb_json_free(d.findings);
+    if (o->json)
+        DPB_KEEP(st, dpb_json_print(d.findings));
+    else
+        dpb_json_free(d.findings);
     if (st == DPB_OK && !d.fit)
         st = DPB_ERR_UNAVAILABLE;
     return st;

@@ -14,12 +14,7 @@ struct list_options {
 #define AT(member) offsetof(struct list_options, member)
 
 static const struct dpb_option rows[] = {
-        {.name = "json",
-         .type = DPB_OPT_BOOL,
-         .offset = AT(json),
-         .default_text = "off",
-         .category = "Output",
-         .help = "print JSON"},
+        DPB_ROW_JSON(struct list_options, "print JSON"),
         {.name = "markdown",
          .type = DPB_OPT_BOOL,
          .offset = AT(markdown),
@@ -38,21 +33,10 @@ static const char *const kinds[][2] = {{"workloads", "workload"},
                                        {"comms", "comm"}};
 #define KIND_COUNT (sizeof(kinds) / sizeof(kinds[0]))
 
-static dpb_status print_json(dpb_json *value)
-{
-    struct dpb_str text = {0};
-    dpb_status st = dpb_json_write(value, true, &text);
-    if (st == DPB_OK)
-        printf("%s\n", text.text);
-    dpb_json_free(value);
-    dpb_str_release(&text);
-    return st;
-}
-
 static dpb_status list_options(const struct dpb_option_set *set, const struct list_options *o)
 {
     if (o->json)
-        return print_json(dpb_options_json(set));
+        return dpb_json_print(dpb_options_json(set));
     if (o->markdown) {
         struct dpb_str text = {0};
         dpb_status st = dpb_options_markdown(set, &text);
@@ -86,7 +70,7 @@ static dpb_status list_parts(const struct dpb_option_set *set, const char *kind,
             printf("%-16s %s\n", set->parts[i].name, set->parts[i].summary);
     }
     if (json)
-        return print_json(parts);
+        return dpb_json_print(parts);
     dpb_json_free(parts);
     return DPB_OK;
 }

@@ -6,22 +6,9 @@ struct report_options {
     bool json;
 };
 
-#define AT(member) offsetof(struct report_options, member)
-
 static const struct dpb_option rows[] = {
-        {.name = "out",
-         .type = DPB_OPT_TEXT,
-         .offset = AT(out),
-         .default_text = "",
-         .category = "Output",
-         .help = "folder for the report; default: the first run's",
-         .short_flag = 'o'},
-        {.name = "json",
-         .type = DPB_OPT_BOOL,
-         .offset = AT(json),
-         .default_text = "off",
-         .category = "Output",
-         .help = "print the summary as JSON"},
+        DPB_ROW_OUT(struct report_options, "folder for the report; default: the first run's"),
+        DPB_ROW_JSON(struct report_options, "print the summary as JSON"),
 };
 
 static const struct dpb_option_table table = {

@@ -10,22 +10,9 @@ struct run_options {
     bool json;
 };
 
-#define AT(member) offsetof(struct run_options, member)
-
 static const struct dpb_option rows[] = {
-        {.name = "out",
-         .type = DPB_OPT_TEXT,
-         .offset = AT(out),
-         .default_text = "",
-         .category = "Output",
-         .help = "folder of the run; default runs/<UTC time>-run",
-         .short_flag = 'o'},
-        {.name = "json",
-         .type = DPB_OPT_BOOL,
-         .offset = AT(json),
-         .default_text = "off",
-         .category = "Output",
-         .help = "print the summary as JSON"},
+        DPB_ROW_OUT(struct run_options, "folder of the run; default runs/<UTC time>-run"),
+        DPB_ROW_JSON(struct run_options, "print the summary as JSON"),
 };
 
 static const struct dpb_option_table table = {

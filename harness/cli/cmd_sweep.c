@@ -18,13 +18,7 @@ struct sweep_options {
 #define AT(member) offsetof(struct sweep_options, member)
 
 static const struct dpb_option rows[] = {
-        {.name = "out",
-         .type = DPB_OPT_TEXT,
-         .offset = AT(out),
-         .default_text = "",
-         .category = "Output",
-         .help = "folder of the run; default runs/<UTC time>-<name>",
-         .short_flag = 'o'},
+        DPB_ROW_OUT(struct sweep_options, "folder of the run; default runs/<UTC time>-<name>"),
         {.name = "resume",
          .type = DPB_OPT_TEXT,
          .offset = AT(resume),
@@ -37,12 +31,7 @@ static const struct dpb_option rows[] = {
          .default_text = "off",
          .category = "Output",
          .help = "print the plan and run nothing"},
-        {.name = "json",
-         .type = DPB_OPT_BOOL,
-         .offset = AT(json),
-         .default_text = "off",
-         .category = "Output",
-         .help = "print the summary, or the plan, as JSON"},
+        DPB_ROW_JSON(struct sweep_options, "print the summary, or the plan, as JSON"),
 };
 
 static const struct dpb_option_table table = {
@@ -50,12 +39,12 @@ static const struct dpb_option_table table = {
 
 static dpb_status print_plan(const struct dpb_plan *plan, bool json)
 {
+    if (json)
+        return dpb_json_print(dpb_plan_to_json(plan));
     struct dpb_str text = {0};
-    dpb_json *value = json ? dpb_plan_to_json(plan) : NULL;
-    dpb_status st = json ? dpb_json_write(value, true, &text) : dpb_plan_text(plan, &text);
+    dpb_status st = dpb_plan_text(plan, &text);
     if (st == DPB_OK)
-        printf(json ? "%s\n" : "%s", text.text);
-    dpb_json_free(value);
+        fputs(text.text, stdout);
     dpb_str_release(&text);
     return st;
 }

@@ -15,12 +15,7 @@ struct verify_options {
 };
 
 static const struct dpb_option rows[] = {
-        {.name = "json",
-         .type = DPB_OPT_BOOL,
-         .offset = offsetof(struct verify_options, json),
-         .default_text = "off",
-         .category = "Output",
-         .help = "print the checks as JSON"},
+        DPB_ROW_JSON(struct verify_options, "print the checks as JSON"),
 };
 
 static const struct dpb_option_table table = {"command", "verify", rows, 1,
@@ -62,16 +57,6 @@ static void add_json(dpb_json *cells, const struct dpb_plan_cell *cell,
     }
     dpb_json_set(json, "checks", checks);
     dpb_json_append(cells, json);
-}
-
-static dpb_status print_json(const dpb_json *cells)
-{
-    struct dpb_str text = {0};
-    dpb_status st = dpb_json_write(cells, true, &text);
-    if (st == DPB_OK)
-        printf("%s\n", text.text);
-    dpb_str_release(&text);
-    return st;
 }
 
 /* Rounding differences grow with every step, and no bound would tell them from faults. */
@@ -132,8 +117,9 @@ static dpb_status verify_cells(const struct dpb_registry *registry, const struct
             break;
     }
     if (json)
-        DPB_KEEP(st, print_json(cells));
-    dpb_json_free(cells);
+        DPB_KEEP(st, dpb_json_print(cells));
+    else
+        dpb_json_free(cells);
     return st;
 }
 

@@ -4,6 +4,7 @@
 
 #include <signal.h>
 #include <stdbool.h>
+#include <stddef.h>
 
 #include "dpb_driver.h"
 #include "dpb_options.h"
@@ -50,7 +51,23 @@ dpb_status dpb_execute(const struct dpb_execute_config *config);
 dpb_status dpb_report_folders(const char *const *folders, size_t count, const char *out_folder,
                               bool json);
 
-/* This default sweep, bench/sweeps/quick.yaml. */
+/* Print a value on stdout, indented; takes it. */
+dpb_status dpb_json_print(dpb_json *value);
+
+/* Rows that several verbs have: -o and --json, for an options struct with members `out` and `json`.
+ */
+#define DPB_ROW_OUT(struct_type, text)                                                             \
+    {                                                                                              \
+        .name = "out", .type = DPB_OPT_TEXT, .offset = offsetof(struct_type, out),                 \
+        .default_text = "", .category = "Output", .help = (text), .short_flag = 'o'                \
+    }
+#define DPB_ROW_JSON(struct_type, text)                                                            \
+    {                                                                                              \
+        .name = "json", .type = DPB_OPT_BOOL, .offset = offsetof(struct_type, json),               \
+        .default_text = "off", .category = "Output", .help = (text)                                \
+    }
+
+/* The default sweep, bench/sweeps/quick.yaml. */
 extern const char dpb_quick_sweep[];
 extern const size_t dpb_quick_sweep_bytes;
 

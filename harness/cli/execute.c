@@ -19,12 +19,9 @@ static dpb_json *read_manifest(const char *folder)
     return manifest;
 }
 
-static dpb_status print_summary(const struct dpb_summary *summary, bool json)
+dpb_status dpb_json_print(dpb_json *value)
 {
-    if (!json)
-        return dpb_report_table(summary, stdout, 0);
     struct dpb_str text = {0};
-    dpb_json *value = dpb_summary_json(summary);
     dpb_status st = dpb_json_write(value, true, &text);
     if (st == DPB_OK)
         printf("%s\n", text.text);
@@ -56,7 +53,10 @@ dpb_status dpb_report_folders(const char *const *folders, size_t count, const ch
     };
     struct dpb_report_result result = {0};
     DPB_TRY_GOTO(st, dpb_report_write(&summary, &config, &result), out);
-    DPB_TRY_GOTO(st, print_summary(&summary, json), out);
+    DPB_TRY_GOTO(st,
+                 json ? dpb_json_print(dpb_summary_json(&summary))
+                      : dpb_report_table(&summary, stdout, 0),
+                 out);
     fflush(stdout);
     dpb_info("report: %s", result.html_path);
     dpb_info("        %s", result.markdown_path);
