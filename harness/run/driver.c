@@ -243,8 +243,10 @@ static void driver_close(struct driver *d)
 static void tell(struct driver *d)
 {
     if (d->ended > 0) {
-        int64_t each_ns = (dpb_clock_now_ns() - d->start_ns) / (int64_t)d->ended;
-        d->progress.eta_ns = each_ns * (int64_t)(d->progress.total - d->progress.done);
+        int64_t each_ns = (d->last_end_ns - d->start_ns) / (int64_t)d->ended;
+        int64_t left_ns = each_ns * (int64_t)(d->progress.total - d->progress.done) -
+                          (dpb_clock_now_ns() - d->last_end_ns);
+        d->progress.eta_ns = left_ns > 0 ? left_ns : 0;
     }
     if (d->config->progress)
         d->config->progress(d->config->progress_ctx, &d->progress);
@@ -375,6 +377,7 @@ static dpb_status run_launch(struct driver *d, size_t n)
     d->result->ok += ok;
     d->result->not_ok += !ok;
     d->ended++;
+    d->last_end_ns = dpb_clock_now_ns();
     d->progress.done++;
     d->progress.step = -1;
     d->progress.status = launched;
