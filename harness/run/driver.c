@@ -32,7 +32,7 @@ struct driver {
     struct dpb_probe *probe;
     bool *done; /* per launch, when resuming */
     int64_t noise_retries_left;
-    int64_t start_ns;
+    int64_t start_ns, last_end_ns;
     size_t ended;      /* launches of this session */
     bool records_lost; /* a record could not be written: going on would lose more */
     struct dpb_progress progress;
