@@ -38,8 +38,10 @@ load helper
     dpbench run "${quick[@]}" --ranks 2 --link 10Gbps,5us -o out
     assert_exit 0
     assert_output 'emulated'
-    assert_output 'synthetic'
+    grep -q 'emulated' out/report.md
+    grep -q 'synthetic' out/report.md
     file=$(records_file)
+    assert_json "$file" 'd[0]["config"]["data"]' synthetic
     assert_json "$file" 'd[0]["emulated"]' true
 }
 
