@@ -150,8 +150,11 @@ dpb_status dpb_shm_meet(struct dpb_shm_comm *comm, enum dpb_shm_progress progres
         uint64_t closed = atomic_load(&comm->control->closed);
         if (closed)
             closed &= behind(comm, progress, number);
-        if (closed)
-            return fail_closed(comm, progress, closed, subject);
+        if (closed) {
+            /* Who ends after a failure ends because of it, and the failure is what is told. */
+            dpb_status failed = dpb_shm_check(comm, subject);
+            return failed < 0 ? failed : fail_closed(comm, progress, closed, subject);
+        }
         switch (dpb_shm_word_wait(&barrier->epoch, number, nudges, deadline_ns, comm->spins)) {
         case DPB_SHM_REACHED:
             return DPB_OK;
