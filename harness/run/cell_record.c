@@ -517,6 +517,8 @@ static bool put_probe(const struct dpb_cell_outcome *o, dpb_json *record)
     for (int i = 0; i < o->attempt_count; i++) {
         dpb_json *attempt = dpb_json_object();
         dpb_json_set_real(attempt, "availability_ratio", o->attempts[i].availability);
+        dpb_json_set_real(attempt, "before_ratio", o->attempts[i].before);
+        dpb_json_set_real(attempt, "after_ratio", o->attempts[i].after);
         dpb_json_set_real(attempt, "median_step_ns", o->attempts[i].median_step_ns);
         dpb_json_append(attempts, attempt);
     }

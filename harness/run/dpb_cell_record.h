@@ -16,7 +16,8 @@ extern "C" {
 
 /* How much of its cores a launch could use, before and after (dpb_probe.h). */
 struct dpb_attempt {
-    double availability;   /* the least of all cores, before and after */
+    double before, after;  /* of the busiest core */
+    double availability;   /* the lesser of the two */
     double median_step_ns; /* NaN when the launch failed */
 };
 

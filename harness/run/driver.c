@@ -20,6 +20,7 @@
 
 #define MANIFEST_SCHEMA "dpb.manifest/1"
 #define PROBE_NS        8000000 /* a few milliseconds before and after every launch */
+#define PROBES_MAX      5       /* of one reading */
 #define ATTEMPTS_MAX    101     /* --probe-retries is at most 100 */
 
 struct driver {
@@ -264,16 +265,34 @@ static double least(double a, double b)
     return a < b ? a : b;
 }
 
+/* How much of the busiest core is available now. A single gap of a few milliseconds can fill a
+ * short probe, so a low reading is looked at again, a bounded number of times, and the mean counts.
+ */
+static dpb_status probe_machine(struct driver *d, double limit, double *availability)
+{
+    double sum = 0;
+    int probes = 0;
+    do {
+        struct dpb_probe_result result;
+        DPB_TRY(dpb_probe_run(d->probe, PROBE_NS, &result));
+        sum += result.availability_min;
+        probes++;
+    } while (sum / probes < limit && probes < PROBES_MAX);
+    *availability = sum / probes;
+    return DPB_OK;
+}
+
 /* One launch between two probes. */
 static dpb_status launch_once(struct driver *d, const struct dpb_launch_config *launch,
-                              struct dpb_launch_result *result, struct dpb_attempt *attempt)
+                              double limit, struct dpb_launch_result *result,
+                              struct dpb_attempt *attempt)
 {
-    struct dpb_probe_result before = {0}, after = {0};
     memset(result, 0, sizeof(*result));
-    DPB_TRY(dpb_probe_run(d->probe, PROBE_NS, &before));
+    *attempt = (struct dpb_attempt){NAN, NAN, NAN, NAN};
+    DPB_TRY(probe_machine(d, limit, &attempt->before));
     dpb_status st = dpb_launch_run(launch, result);
-    DPB_KEEP(st, dpb_probe_run(d->probe, PROBE_NS, &after));
-    attempt->availability = least(before.availability_min, after.availability_min);
+    DPB_KEEP(st, probe_machine(d, limit, &attempt->after));
+    attempt->availability = least(attempt->before, attempt->after);
     attempt->median_step_ns = st == DPB_OK ? dpb_cell_median_step_ns(result) : NAN;
     return st;
 }
@@ -292,7 +311,7 @@ static dpb_status launch_with_retries(struct driver *d, const struct dpb_experim
     for (;;) {
         struct dpb_launch_result result;
         struct dpb_attempt *attempt = &attempts[*count];
-        dpb_status launched = launch_once(d, launch, &result, attempt);
+        dpb_status launched = launch_once(d, launch, e->probe_limit_ratio, &result, attempt);
         bool first = *count == 0;
         bool better = !first && launched == DPB_OK &&
                       attempt->availability > attempts[*used].availability;

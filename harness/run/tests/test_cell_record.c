@@ -88,7 +88,7 @@ static void open_fixture(struct fixture *f, double loss)
         f->result.ranks[r] = rank_result(r, loss);
     f->host = dpb_json_object();
     dpb_json_set_int(f->host, "cores", 2);
-    f->attempt = (struct dpb_attempt){0.95, 15e6};
+    f->attempt = (struct dpb_attempt){0.97, 0.95, 0.95, 15e6};
     f->outcome = (struct dpb_cell_outcome){
             .run_id = "t",
             .run_folder = f->folder,
@@ -160,6 +160,9 @@ static void test_numbers(void **state)
     assert_true(fabs(real(record, "trace/overhead_ratio") - 24 / 13.5) < 1e-12);
     assert_true(dpb_json_as_bool(dpb_json_get(record, "emulated"), false));
     assert_false(dpb_json_as_bool(dpb_json_path(record, "probe/flagged"), true));
+    const dpb_json *attempt = dpb_json_at(dpb_json_path(record, "probe/attempts"), 0);
+    assert_true(real(attempt, "before_ratio") == 0.97);
+    assert_true(real(attempt, "after_ratio") == 0.95);
     char path[128];
     snprintf(path, sizeof(path), "%s/%s", f.folder,
              dpb_json_as_string(dpb_json_path(record, "trace/file"), "?"));
@@ -209,7 +212,7 @@ static void test_failure_has_no_numbers(void **state)
     f.result.ranks[1] = NULL;
     snprintf(f.result.reason, sizeof(f.result.reason), "rank 1 (pid 7) was killed by signal 9");
     f.outcome.status = DPB_ERR_RANK_FAILED;
-    f.attempt = (struct dpb_attempt){0.5, NAN};
+    f.attempt = (struct dpb_attempt){0.9, 0.5, 0.5, NAN};
     assert_int_equal(dpb_cell_record_build(&f.outcome, &record), DPB_OK);
     assert_int_equal(dpb_record_check(record, why), DPB_OK);
     assert_string_equal(dpb_json_as_string(dpb_json_get(record, "status"), ""), "failed");
