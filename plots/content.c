@@ -383,6 +383,7 @@ void dpb_content_build(const struct dpb_summary *summary, const struct dpb_repor
     if (summary->cell_count > 0) {
         dpb_document_heading(document, 2, "Details");
         dpb_content_breakdown(summary, document);
+        dpb_content_link(summary, document);
         dpb_content_spread(summary, document);
     }
     dpb_content_training(summary, document);

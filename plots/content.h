@@ -18,6 +18,7 @@ void dpb_content_build(const struct dpb_summary *summary, const struct dpb_repor
 void dpb_content_results(const struct dpb_summary *summary, struct dpb_document *document);
 void dpb_content_overlap(const struct dpb_summary *summary, struct dpb_document *document);
 void dpb_content_breakdown(const struct dpb_summary *summary, struct dpb_document *document);
+void dpb_content_link(const struct dpb_summary *summary, struct dpb_document *document);
 void dpb_content_spread(const struct dpb_summary *summary, struct dpb_document *document);
 void dpb_content_training(const struct dpb_summary *summary, struct dpb_document *document);
 void dpb_content_failures(const struct dpb_summary *summary, struct dpb_document *document);

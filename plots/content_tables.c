@@ -259,6 +259,42 @@ void dpb_content_breakdown(const struct dpb_summary *summary, struct dpb_documen
     free(cells);
 }
 
+void dpb_content_link(const struct dpb_summary *summary, struct dpb_document *document)
+{
+    static const char *const columns[] = {"wire time per step (ms)", "wire time (% of the step)",
+                                          "background thread, CPU per collective (ms)",
+                                          "late wake-ups, p99 (ms)"};
+    const struct dpb_cell_summary **cells = ordered(summary, document);
+    size_t i;
+    bool any = false;
+
+    for (i = 0; cells && i < summary->cell_count; i++) {
+        const struct dpb_cell_summary *cell = cells[i];
+
+        if (!isfinite(cell->wire_ns))
+            continue;
+        if (!any) {
+            dpb_document_heading(document, 3, "The emulated link, and the thread that emulates it");
+            dpb_document_table(document, 1 + sizeof(columns) / sizeof(columns[0]), 1);
+            dpb_document_cell(document, "cell");
+            HEADERS(document, columns);
+            any = true;
+        }
+        take_label(summary, cell, document);
+        take_number(document, dpb_view_ms, cell->wire_ns);
+        take_number(document, dpb_view_percent, cell->wire_ns / cell->step_median_ns);
+        take_number(document, dpb_view_ms, cell->progress_cpu_ns);
+        take_number(document, dpb_view_ms, cell->wake_late_p99_ns);
+    }
+    if (any) {
+        dpb_document_paragraph(document,
+                               "Wire time is what the algorithm needs on that link, whether it is "
+                               "hidden or not. The thread sleeps in between; a late wake-up makes "
+                               "a collective look longer than the link would.");
+    }
+    free(cells);
+}
+
 void dpb_content_spread(const struct dpb_summary *summary, struct dpb_document *document)
 {
     static const char *const columns[] = {"mean (ms)",

@@ -23,6 +23,9 @@
  * idle_ns, data_ns}             sums over the traced steps of all ranks (integers, exact identity)
  *   communication{collectives_per_step, payload_bytes_per_step, wire_bytes_per_step,
  *                 busbw_bytes_per_s, wire_ns_per_step}
+ *   progress{cpu_ns_per_collective, wake_late_p50_ns, wake_late_p99_ns, wake_late_max_ns,
+ * link_late} the thread that moves gradients: its CPU time (mean over ranks), lateness of timed
+ * wake-ups on an emulated link (worst rank), collectives that took longer here than on the link
  *   memory{predicted_bytes, measured_bytes}, throughput{samples_per_s_total,
  *   samples_per_s_per_rank}, energy, training{loss_first, loss_last, steps, epochs, test_accuracy,
  *   test_samples}, trace{file, lost, overhead_ratio}, probe{limit_ratio, availability_ratio,

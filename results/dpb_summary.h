@@ -63,6 +63,9 @@ struct dpb_cell_summary {
     double comm_share;       /* comm / span */
 
     double busbw_bytes_per_s; /* median over repeats; NaN with one rank */
+    double wire_ns;           /* per step on the emulated link; median over repeats */
+    double progress_cpu_ns;   /* of the background thread per collective; median over repeats */
+    double wake_late_p99_ns;  /* its timed wake-ups; worst rank, median over repeats */
     double availability;      /* least core availability of its ok repeats */
     double trace_overhead;    /* traced / untraced median step */
     double test_accuracy;     /* mean over repeats; NaN when not evaluated */

@@ -216,6 +216,9 @@ static void summarize_repeats(struct dpb_cell_summary *cell, const struct member
     if (cell->ranks > 1) {
         cell->busbw_bytes_per_s =
                 repeats_median(members, "communication/busbw_bytes_per_s", scratch);
+        cell->wire_ns = repeats_median(members, "communication/wire_ns_per_step", scratch);
+        cell->progress_cpu_ns = repeats_median(members, "progress/cpu_ns_per_collective", scratch);
+        cell->wake_late_p99_ns = repeats_median(members, "progress/wake_late_p99_ns", scratch);
     }
     cell->trace_overhead = repeats_median(members, "trace/overhead_ratio", scratch);
     cell->test_accuracy = repeats_mean(members, "training/test_accuracy", scratch);
@@ -284,6 +287,9 @@ static void identify(struct dpb_cell_summary *cell, const dpb_json *record)
             .overlap_fraction = NAN,
             .comm_share = NAN,
             .busbw_bytes_per_s = NAN,
+            .wire_ns = NAN,
+            .progress_cpu_ns = NAN,
+            .wake_late_p99_ns = NAN,
             .availability = NAN,
             .trace_overhead = NAN,
             .test_accuracy = NAN,

@@ -15,6 +15,7 @@ enum absence {
     NOT_TRACED,
     NO_COMM,
     ONE_RANK,
+    NO_LINK,
     NOT_MEASURED
 };
 
@@ -41,6 +42,8 @@ static const char *reason_text(const struct dpb_cell_summary *cell, enum absence
         return "no step was traced";
     case NO_COMM:
         return cell->comm_ns == 0 ? "no communication in the traced steps" : "no step was traced";
+    case NO_LINK:
+        return "no link was emulated";
     case ONE_RANK:
         return cell->ranks == 1 ? "one rank sends nothing" : "not measured";
     case NOT_MEASURED:
@@ -81,6 +84,9 @@ static const struct number {
         NUMBER(overlap_fraction, NO_COMM),
         NUMBER(comm_share, NOT_TRACED),
         NUMBER(busbw_bytes_per_s, ONE_RANK),
+        NUMBER(wire_ns, NO_LINK),
+        NUMBER(progress_cpu_ns, ONE_RANK),
+        NUMBER(wake_late_p99_ns, ONE_RANK),
         NUMBER(availability, NOT_MEASURED),
         NUMBER(trace_overhead, NOT_TRACED),
         NUMBER(test_accuracy, NOT_MEASURED),

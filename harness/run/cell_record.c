@@ -227,6 +227,11 @@ static bool replicas_identical(const struct dpb_launch_result *result)
     return true;
 }
 
+static int64_t larger(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
 static void put_parts(const struct dpb_cell_outcome *o, dpb_json *record)
 {
     const struct dpb_launch_result *result = o->result;
@@ -245,7 +250,7 @@ static void put_parts(const struct dpb_cell_outcome *o, dpb_json *record)
         dpb_json_append(ranks, entry);
         dpb_json_append(stats, dpb_json_copy(dpb_json_get(rank, "comm_stats")));
         int64_t bytes = dpb_json_as_int(dpb_json_get(rank, "peak_bytes"), 0);
-        peak = bytes > peak ? bytes : peak;
+        peak = larger(peak, bytes);
     }
     dpb_json_set(device, "ranks", ranks);
     dpb_json_set(record, "device", device);
@@ -263,6 +268,33 @@ static void put_parts(const struct dpb_cell_outcome *o, dpb_json *record)
     dpb_json_set(memory, "parts", dpb_json_copy(dpb_json_get(result->ranks[0], "memory")));
     dpb_json_set(record, "memory", memory);
     dpb_json_set_absent(record, "energy", "this device has no energy counter that we read");
+}
+
+/* What the background thread that moves the gradients cost, and how punctual it was. */
+static void put_progress(const struct dpb_cell_outcome *o, dpb_json *record)
+{
+    const struct dpb_launch_result *result = o->result;
+    int64_t cpu_ns = 0, collectives = 0, late = 0, p50_ns = 0, p99_ns = 0, max_ns = 0;
+    if (result->rank_count < 2) {
+        dpb_json_set_absent(record, "progress", "no communication with one rank");
+        return;
+    }
+    for (int r = 0; r < result->rank_count; r++) {
+        const dpb_json *stats = dpb_json_get(result->ranks[r], "comm_stats");
+        cpu_ns += dpb_json_as_int(dpb_json_get(stats, "progress_cpu_ns"), 0);
+        collectives += dpb_json_as_int(dpb_json_get(stats, "collectives"), 0);
+        late += dpb_json_as_int(dpb_json_get(stats, "link_late"), 0);
+        p50_ns = larger(p50_ns, dpb_json_as_int(dpb_json_get(stats, "wake_late_p50_ns"), 0));
+        p99_ns = larger(p99_ns, dpb_json_as_int(dpb_json_get(stats, "wake_late_p99_ns"), 0));
+        max_ns = larger(max_ns, dpb_json_as_int(dpb_json_get(stats, "wake_late_max_ns"), 0));
+    }
+    dpb_json *progress = dpb_json_object();
+    dpb_json_set_real(progress, "cpu_ns_per_collective", (double)cpu_ns / (double)collectives);
+    dpb_json_set_int(progress, "wake_late_p50_ns", p50_ns);
+    dpb_json_set_int(progress, "wake_late_p99_ns", p99_ns);
+    dpb_json_set_int(progress, "wake_late_max_ns", max_ns);
+    dpb_json_set_int(progress, "link_late", late);
+    dpb_json_set(record, "progress", progress);
 }
 
 /* ---- traced steps ---- */
@@ -463,25 +495,20 @@ static void warn(dpb_json *warnings, const char *format, ...)
     dpb_json_append(warnings, dpb_json_string(text));
 }
 
-static void warn_of_link(const struct dpb_cell_outcome *o, dpb_json *warnings)
+static void warn_of_link(const dpb_json *progress, dpb_json *warnings)
 {
-    int64_t late = 0, p99 = 0;
-    for (int r = 0; r < o->result->rank_count; r++) {
-        const dpb_json *stats = dpb_json_get(o->result->ranks[r], "comm_stats");
-        int64_t rank_p99 = dpb_json_as_int(dpb_json_get(stats, "wake_late_p99_ns"), 0);
-        late += dpb_json_as_int(dpb_json_get(stats, "link_late"), 0);
-        p99 = rank_p99 > p99 ? rank_p99 : p99;
-    }
+    int64_t late = dpb_json_as_int(dpb_json_get(progress, "link_late"), 0);
+    int64_t p99_ns = dpb_json_as_int(dpb_json_get(progress, "wake_late_p99_ns"), 0);
     if (late > 0)
         warn(warnings,
              "%" PRId64 " collectives took longer on this machine than on the emulated link: "
              "the link is faster than the machine can emulate",
              late);
-    if (p99 > LATE_WARN_NS)
+    if (p99_ns > LATE_WARN_NS)
         warn(warnings,
              "the emulated link's wake-ups came up to %.1f ms late (p99): short collectives look "
              "longer than the link would make them",
-             (double)p99 * 1e-6);
+             (double)p99_ns * 1e-6);
 }
 
 static void put_warnings(const struct dpb_cell_outcome *o, bool flagged, dpb_json *record)
@@ -503,8 +530,7 @@ static void put_warnings(const struct dpb_cell_outcome *o, bool flagged, dpb_jso
              e->ranks, e->threads_per_rank, cores);
     if (e->data == DPB_DATA_SYNTHETIC)
         warn(warnings, "trained on synthetic data: loss and accuracy mean nothing");
-    if (complete(o->result))
-        warn_of_link(o, warnings);
+    warn_of_link(dpb_json_get(record, "progress"), warnings);
     dpb_json_set(record, "warnings", warnings);
 }
 
@@ -548,6 +574,7 @@ static dpb_status put_results(const struct dpb_cell_outcome *o, dpb_json *record
                               enum dpb_record_status *status, char *reason, size_t reason_bytes)
 {
     put_parts(o, record);
+    put_progress(o, record);
     bool finite = put_training(o, record);
     bool identical = replicas_identical(o->result);
     dpb_json *verified = dpb_json_object();

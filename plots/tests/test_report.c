@@ -155,6 +155,9 @@ static void test_sweep(void **state)
     expect_in(&html, "dpbench run --ranks 2 --bucket 1MiB");
     expect_in(&html, "(ms)");
     expect_in(&html, "(samples/s)");
+    /* of the link: 3 ms of wire time, 0.25 ms of CPU per collective, 0.125 ms late */
+    expect_in(&markdown, "### The emulated link, and the thread that emulates it");
+    expect_in(&markdown, " 0.250 | 0.125 |");
     expect_no_bad_numbers(&markdown);
     expect_no_bad_numbers(&html);
     for (i = 0; i < summary.cell_count; i++) {

@@ -97,13 +97,21 @@ static void set_measured(dpb_json *record, const struct sample_record *sample)
 {
     dpb_json *training = dpb_json_object(), *trace = dpb_json_object();
     dpb_json *probe = dpb_json_object(), *communication = dpb_json_object();
+    dpb_json *progress = dpb_json_object();
 
     dpb_json_set(record, "overlap", overlap_json(sample));
     if (sample->ranks > 1) {
         dpb_json_set_real(communication, "busbw_bytes_per_s", sample->busbw_bytes_per_s);
         dpb_json_set_int(communication, "payload_bytes_per_step", 1000000);
+        if (sample->emulated)
+            dpb_json_set_int(communication, "wire_ns_per_step", 3000000);
+        dpb_json_set_real(progress, "cpu_ns_per_collective", 250000.0);
+        dpb_json_set_int(progress, "wake_late_p99_ns", 125000);
+        dpb_json_set(record, "progress", progress);
     } else {
         dpb_json_set_absent(communication, "busbw_bytes_per_s", "one rank");
+        dpb_json_set_absent(record, "progress", "one rank");
+        dpb_json_free(progress);
     }
     dpb_json_set(record, "communication", communication);
     dpb_json_set_real(training, "loss_first", 2.31);

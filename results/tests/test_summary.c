@@ -425,6 +425,9 @@ static void test_breakdown_per_rank_and_step(void **state)
     /* one rank: no bus bandwidth, whatever the record says */
     assert_nan(find(0)->busbw_bytes_per_s);
     assert_near(find(1)->busbw_bytes_per_s, 1e9);
+    assert_nan(find(0)->progress_cpu_ns);
+    assert_near(find(1)->progress_cpu_ns, 250000);
+    assert_near(find(1)->wake_late_p99_ns, 125000);
 }
 
 static void test_other_measures(void **state)

@@ -60,7 +60,14 @@ static dpb_json *rank_result(int r, double loss)
     dpb_json_set(json, "events", dpb_events_to_json(events, 4));
     dpb_json_set(json, "device", device);
     dpb_json_set(json, "comm", comm);
-    dpb_json_set(json, "comm_stats", dpb_json_object());
+    dpb_json *stats = dpb_json_object();
+    dpb_json_set_int(stats, "collectives", 10);
+    dpb_json_set_int(stats, "progress_cpu_ns", (10 + 20 * r) * MS);
+    dpb_json_set_int(stats, "wake_late_p50_ns", 100 + r);
+    dpb_json_set_int(stats, "wake_late_p99_ns", 3 * MS - r);
+    dpb_json_set_int(stats, "wake_late_max_ns", 4 * MS + r);
+    dpb_json_set_int(stats, "link_late", 1 + r);
+    dpb_json_set(json, "comm_stats", stats);
     dpb_json_set(json, "plan", dpb_json_object());
     dpb_json_set(json, "memory", dpb_json_object());
     dpb_json_set(json, "dataset", dpb_json_object());
@@ -153,6 +160,13 @@ static void test_numbers(void **state)
     /* 1 MB moved in 10 - 3 ms; the factor of two ranks is 1 */
     assert_true(fabs(real(record, "communication/busbw_bytes_per_s") - 1e6 / 0.007) < 1e-3);
     assert_true(real(record, "communication/collectives_per_step") == 1);
+    /* the background threads: mean cost, worst punctuality, and a warning about it */
+    assert_true(real(record, "progress/cpu_ns_per_collective") == 2e6);
+    assert_int_equal(number(record, "progress/wake_late_p50_ns"), 101);
+    assert_int_equal(number(record, "progress/wake_late_p99_ns"), 3 * MS);
+    assert_int_equal(number(record, "progress/wake_late_max_ns"), 4 * MS + 1);
+    assert_int_equal(number(record, "progress/link_late"), 3);
+    assert_int_equal(dpb_json_size(dpb_json_get(record, "warnings")), 2);
     assert_true(real(record, "training/loss_first") == 1.0);
     assert_true(real(record, "training/loss_last") == 4.0);
     assert_true(real(record, "training/test_accuracy") == 0.8);
