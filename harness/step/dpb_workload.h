@@ -38,6 +38,13 @@ struct dpb_layer_info {
     int64_t out_elements_per_sample; /* of its output */
 };
 
+/* What a sample is made of. */
+enum dpb_input_kind {
+    DPB_INPUT_IMAGES,      /* x and label */
+    DPB_INPUT_TOKENS,      /* tokens, segments, predict_position, predict_token, label */
+    DPB_INPUT_INTERACTIONS /* x (dense features), indices, label */
+};
+
 /* What is known of a network without running it. Static or owned by the workload's table. */
 struct dpb_model {
     const struct dpb_param_info *params; /* registration order */
@@ -56,9 +63,14 @@ int64_t dpb_model_fwd_macs_per_sample(const struct dpb_model *model);
 /* One rank's share of a global batch. */
 struct dpb_batch {
     int64_t samples;           /* may be 0 on a rank when the batch is uneven */
-    const float *x;            /* [samples, H, W, C] */
-    const int32_t *label;      /* [samples] */
     const int64_t *sample_ids; /* [samples] index in the dataset */
+    const int32_t *label;      /* [samples]: class, next sentence or not, click or not */
+    const float *x;            /* IMAGES [samples, H, W, C]; INTERACTIONS [samples, features] */
+    const int32_t *tokens;     /* TOKENS [samples, sequence] */
+    const int32_t *segments;   /* [samples, sequence], 0 or 1 */
+    const int32_t *predict_position; /* [samples, predicted], ascending, in the sequence */
+    const int32_t *predict_token;    /* [samples, predicted], what stands there in truth */
+    const int32_t *indices;          /* INTERACTIONS [samples, tables], row of each table */
 };
 
 /* Where operators go: shared by everything that computes. */
