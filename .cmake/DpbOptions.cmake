@@ -65,7 +65,12 @@ file(STRINGS ${DPB_DNNL_INCLUDE}/oneapi/dnnl/dnnl_version.h dnnl_VERSION
 list(TRANSFORM dnnl_VERSION REPLACE "^[^0-9]+" "")
 list(JOIN dnnl_VERSION "." dnnl_VERSION)
 if(dnnl_VERSION VERSION_LESS 2.6)
-    message(FATAL_ERROR "oneDNN 2.6 or newer is needed, ${DPB_DNNL_LIBRARY} is ${dnnl_VERSION}")
+    message(FATAL_ERROR "oneDNN 2.6 or a later 2.x is needed, ${DPB_DNNL_LIBRARY} is ${dnnl_VERSION}")
+elseif(dnnl_VERSION VERSION_GREATER_EQUAL 3)
+    message(FATAL_ERROR "oneDNN 2.x (at least 2.6) is needed, ${DPB_DNNL_LIBRARY} is ${dnnl_VERSION}: "
+            "version 3 has another C interface, which the CPU device does not speak yet. "
+            "Debian 12 has 2.6; elsewhere build 2.7 and give -DDPB_DNNL_INCLUDE=... "
+            "-DDPB_DNNL_LIBRARY=...")
 endif()
 add_library(DNNL::dnnl UNKNOWN IMPORTED GLOBAL)
 set_target_properties(DNNL::dnnl PROPERTIES IMPORTED_LOCATION ${DPB_DNNL_LIBRARY}
