@@ -52,8 +52,15 @@ struct dpb_model {
     const struct dpb_layer_info *layers;
     int layer_count;
     const int *ready_order; /* param_count indices, the order in which gradients become ready */
-    int64_t sample_dim[3];  /* input image H, W, C */
-    int classes;
+    enum dpb_input_kind input;
+    int64_t sample_dim[3]; /* IMAGES: height, width, channels */
+    /* TOKENS: tokens of a sample, the words they are taken from, and how many of a sample are to be
+     * predicted. With `next_token` that is all of them: position i predicts token i + 1, and there
+     * are no segments. Otherwise they are words hidden from a pair of segments, whose label says
+     * whether the second follows the first. */
+    int64_t sequence, vocabulary, predicted;
+    bool next_token;
+    int classes; /* of the label */
 };
 
 /* Sums over a model: parameters, and MACs of one sample forward. */
