@@ -60,7 +60,11 @@ struct dpb_model {
      * whether the second follows the first. */
     int64_t sequence, vocabulary, predicted;
     bool next_token;
-    int classes; /* of the label */
+    /* INTERACTIONS: dense features, and how many rows each table has. */
+    int64_t features;
+    int tables;
+    const int64_t *table_rows; /* [tables] */
+    int classes;               /* of the label */
 };
 
 /* Sums over a model: parameters, and MACs of one sample forward. */
