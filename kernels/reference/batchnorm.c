@@ -73,7 +73,7 @@ static dpb_status backward(const struct dpb_batchnorm_args *args)
     return dpb_ref_finish(&arrays, DPB_OK);
 }
 
-dpb_status dpb_ref_batchnorm(enum dpb_op op, const struct dpb_batchnorm_args *args)
+dpb_status dpb_ref_batchnorm(enum dpb_op op, const void *args)
 {
     return op == DPB_OP_BATCHNORM_FWD ? forward(args) : backward(args);
 }

@@ -2,8 +2,9 @@
 
 /* The three operators are one loop nest over the products x w; they differ in which of x, w and y
  * collects the sum of the other two's products. */
-dpb_status dpb_ref_conv(enum dpb_op op, const struct dpb_conv_args *args)
+dpb_status dpb_ref_conv(enum dpb_op op, const void *op_args)
 {
+    const struct dpb_conv_args *args = op_args;
     struct dpb_ref_arrays arrays = {.dtype = args->y.dtype};
     const int64_t *xd = args->x.dim, *wd = args->w.dim, *yd = args->y.dim;
     int64_t x_numel = dpb_tensor_numel(&args->x), w_numel = dpb_tensor_numel(&args->w);

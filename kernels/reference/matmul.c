@@ -1,7 +1,8 @@
 #include "reference_arrays.h"
 
-dpb_status dpb_ref_matmul(const struct dpb_matmul_args *args)
+dpb_status dpb_ref_matmul(enum dpb_op op, const void *op_args)
 {
+    const struct dpb_matmul_args *args = op_args;
     struct dpb_ref_arrays arrays = {.dtype = args->c.dtype};
     int64_t m = args->c.dim[0], n = args->c.dim[1], k = args->a.dim[args->trans_a ? 0 : 1];
     const double *a = dpb_ref_read(&arrays, args->a.data, m * k);
@@ -11,6 +12,7 @@ dpb_status dpb_ref_matmul(const struct dpb_matmul_args *args)
     double *c = args->beta == 0.0f ? dpb_ref_write(&arrays, args->c.data, m * n)
                                    : dpb_ref_update(&arrays, args->c.data, m * n);
 
+    (void)op;
     if (arrays.failed)
         return dpb_ref_finish(&arrays, DPB_OK);
     for (int64_t i = 0; i < m; i++) {

@@ -1,8 +1,9 @@
 /* ReLU, bias, SGD with momentum, scale. */
 #include "reference_arrays.h"
 
-dpb_status dpb_ref_relu(enum dpb_op op, const struct dpb_relu_args *args)
+dpb_status dpb_ref_relu(enum dpb_op op, const void *op_args)
 {
+    const struct dpb_relu_args *args = op_args;
     struct dpb_ref_arrays arrays = {.dtype = args->y.dtype};
     int64_t numel = dpb_tensor_numel(&args->y);
     bool fwd = op == DPB_OP_RELU_FWD;
@@ -15,8 +16,9 @@ dpb_status dpb_ref_relu(enum dpb_op op, const struct dpb_relu_args *args)
     return dpb_ref_finish(&arrays, DPB_OK);
 }
 
-dpb_status dpb_ref_bias(enum dpb_op op, const struct dpb_bias_args *args)
+dpb_status dpb_ref_bias(enum dpb_op op, const void *op_args)
 {
+    const struct dpb_bias_args *args = op_args;
     struct dpb_ref_arrays arrays = {.dtype = args->y.dtype};
     int64_t m = args->y.dim[0], n = args->y.dim[1];
     bool fwd = op == DPB_OP_BIAS_FWD;
@@ -34,8 +36,11 @@ dpb_status dpb_ref_bias(enum dpb_op op, const struct dpb_bias_args *args)
     return dpb_ref_finish(&arrays, DPB_OK);
 }
 
-dpb_status dpb_ref_sgd(const struct dpb_sgd_args *args)
+dpb_status dpb_ref_sgd(enum dpb_op op, const void *op_args)
 {
+    const struct dpb_sgd_args *args = op_args;
+
+    (void)op;
     for (int64_t i = 0; i < args->count; i++) {
         double g = (double)args->grad[i] + (double)args->weight_decay * (double)args->param[i];
         double momentum = (double)args->mu * (double)args->momentum[i] + g;
@@ -46,8 +51,11 @@ dpb_status dpb_ref_sgd(const struct dpb_sgd_args *args)
     return DPB_OK;
 }
 
-dpb_status dpb_ref_scale(const struct dpb_scale_args *args)
+dpb_status dpb_ref_scale(enum dpb_op op, const void *op_args)
 {
+    const struct dpb_scale_args *args = op_args;
+
+    (void)op;
     for (int64_t i = 0; i < args->count; i++)
         args->x[i] = (float)((double)args->x[i] * (double)args->factor);
     return DPB_OK;

@@ -53,8 +53,9 @@ static dpb_status max_bwd(const struct dpb_pool_args *args, double *x, const dou
     return DPB_OK;
 }
 
-dpb_status dpb_ref_pool(enum dpb_op op, const struct dpb_pool_args *args)
+dpb_status dpb_ref_pool(enum dpb_op op, const void *op_args)
 {
+    const struct dpb_pool_args *args = op_args;
     struct dpb_ref_arrays arrays = {.dtype = args->y.dtype};
     int64_t x_numel = dpb_tensor_numel(&args->x), y_numel = dpb_tensor_numel(&args->y);
     bool fwd = op == DPB_OP_POOL_MAX_FWD || op == DPB_OP_POOL_AVG_FWD;

@@ -76,39 +76,34 @@ dpb_status dpb_ref_finish(struct dpb_ref_arrays *arrays, dpb_status st)
     return st;
 }
 
+typedef dpb_status (*reference)(enum dpb_op op, const void *args);
+
+static const reference references[] = {
+        [DPB_OP_MATMUL] = dpb_ref_matmul,
+        [DPB_OP_CONV_FWD] = dpb_ref_conv,
+        [DPB_OP_CONV_BWD_DATA] = dpb_ref_conv,
+        [DPB_OP_CONV_BWD_WEIGHTS] = dpb_ref_conv,
+        [DPB_OP_POOL_MAX_FWD] = dpb_ref_pool,
+        [DPB_OP_POOL_MAX_BWD] = dpb_ref_pool,
+        [DPB_OP_POOL_AVG_FWD] = dpb_ref_pool,
+        [DPB_OP_POOL_AVG_BWD] = dpb_ref_pool,
+        [DPB_OP_RELU_FWD] = dpb_ref_relu,
+        [DPB_OP_RELU_BWD] = dpb_ref_relu,
+        [DPB_OP_BIAS_FWD] = dpb_ref_bias,
+        [DPB_OP_BIAS_BWD] = dpb_ref_bias,
+        [DPB_OP_BATCHNORM_FWD] = dpb_ref_batchnorm,
+        [DPB_OP_BATCHNORM_BWD] = dpb_ref_batchnorm,
+        [DPB_OP_SOFTMAX_XENT_FWD] = dpb_ref_softmax_xent,
+        [DPB_OP_SOFTMAX_XENT_BWD] = dpb_ref_softmax_xent,
+        [DPB_OP_SGD_MOMENTUM] = dpb_ref_sgd,
+        [DPB_OP_SCALE] = dpb_ref_scale,
+};
+
+_Static_assert(sizeof(references) / sizeof(references[0]) == DPB_OP_COUNT,
+               "an operator is missing");
+
 dpb_status dpb_reference_op(enum dpb_op op, const void *args)
 {
     DPB_TRY(dpb_op_args_check(op, args));
-    switch (op) {
-    case DPB_OP_MATMUL:
-        return dpb_ref_matmul(args);
-    case DPB_OP_CONV_FWD:
-    case DPB_OP_CONV_BWD_DATA:
-    case DPB_OP_CONV_BWD_WEIGHTS:
-        return dpb_ref_conv(op, args);
-    case DPB_OP_POOL_MAX_FWD:
-    case DPB_OP_POOL_MAX_BWD:
-    case DPB_OP_POOL_AVG_FWD:
-    case DPB_OP_POOL_AVG_BWD:
-        return dpb_ref_pool(op, args);
-    case DPB_OP_RELU_FWD:
-    case DPB_OP_RELU_BWD:
-        return dpb_ref_relu(op, args);
-    case DPB_OP_BIAS_FWD:
-    case DPB_OP_BIAS_BWD:
-        return dpb_ref_bias(op, args);
-    case DPB_OP_BATCHNORM_FWD:
-    case DPB_OP_BATCHNORM_BWD:
-        return dpb_ref_batchnorm(op, args);
-    case DPB_OP_SOFTMAX_XENT_FWD:
-    case DPB_OP_SOFTMAX_XENT_BWD:
-        return dpb_ref_softmax_xent(op, args);
-    case DPB_OP_SGD_MOMENTUM:
-        return dpb_ref_sgd(args);
-    case DPB_OP_SCALE:
-        return dpb_ref_scale(args);
-    case DPB_OP_COUNT:
-        break;
-    }
-    return DPB_ERR_INTERNAL; /* dpb_op_args_check() refuses other numbers */
+    return references[op](op, args);
 }

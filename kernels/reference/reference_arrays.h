@@ -34,14 +34,14 @@ double *dpb_ref_update(struct dpb_ref_arrays *arrays, void *to, int64_t numel);
 dpb_status dpb_ref_finish(struct dpb_ref_arrays *arrays, dpb_status st);
 
 /* The operators, by file; arguments have been checked. */
-dpb_status dpb_ref_matmul(const struct dpb_matmul_args *args);
-dpb_status dpb_ref_conv(enum dpb_op op, const struct dpb_conv_args *args);
-dpb_status dpb_ref_pool(enum dpb_op op, const struct dpb_pool_args *args);
-dpb_status dpb_ref_relu(enum dpb_op op, const struct dpb_relu_args *args);
-dpb_status dpb_ref_bias(enum dpb_op op, const struct dpb_bias_args *args);
-dpb_status dpb_ref_batchnorm(enum dpb_op op, const struct dpb_batchnorm_args *args);
-dpb_status dpb_ref_softmax_xent(enum dpb_op op, const struct dpb_softmax_xent_args *args);
-dpb_status dpb_ref_sgd(const struct dpb_sgd_args *args);
-dpb_status dpb_ref_scale(const struct dpb_scale_args *args);
+dpb_status dpb_ref_matmul(enum dpb_op op, const void *args);
+dpb_status dpb_ref_conv(enum dpb_op op, const void *args);
+dpb_status dpb_ref_pool(enum dpb_op op, const void *args);
+dpb_status dpb_ref_relu(enum dpb_op op, const void *args);
+dpb_status dpb_ref_bias(enum dpb_op op, const void *args);
+dpb_status dpb_ref_batchnorm(enum dpb_op op, const void *args);
+dpb_status dpb_ref_softmax_xent(enum dpb_op op, const void *args);
+dpb_status dpb_ref_sgd(enum dpb_op op, const void *args);
+dpb_status dpb_ref_scale(enum dpb_op op, const void *args);
 
 #endif

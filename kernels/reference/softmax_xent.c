@@ -19,8 +19,9 @@ static dpb_status check_labels(const struct dpb_softmax_xent_args *args)
     return DPB_OK;
 }
 
-dpb_status dpb_ref_softmax_xent(enum dpb_op op, const struct dpb_softmax_xent_args *args)
+dpb_status dpb_ref_softmax_xent(enum dpb_op op, const void *op_args)
 {
+    const struct dpb_softmax_xent_args *args = op_args;
     struct dpb_ref_arrays arrays = {.dtype = args->prob.dtype};
     int64_t m = args->prob.dim[0], c = args->prob.dim[1];
     bool fwd = op == DPB_OP_SOFTMAX_XENT_FWD;

@@ -317,6 +317,30 @@ static void test_args_in_general(void **state)
     assert_non_null(strstr(last_line, "hint: "));
 }
 
+/* Every table has every operator: arguments that are all zero are refused, or run as nothing. */
+static void test_args_of_zeros(void **state)
+{
+    static const long double zeros[64]; /* as large, and as aligned, as any arguments */
+    char text[256];
+
+    (void)state;
+#define ZEROS_ARE_LARGE_ENOUGH(name, text, args)                                                   \
+    _Static_assert(sizeof(args) <= sizeof(zeros), "make zeros larger");
+    DPB_OP_MAP(ZEROS_ARE_LARGE_ENOUGH)
+#undef ZEROS_ARE_LARGE_ENOUGH
+    for (int op = 0; op < DPB_OP_COUNT; op++) {
+        dpb_op_args_text((enum dpb_op)op, zeros, text, sizeof(text));
+        assert_string_not_equal(text, "");
+        first_error[0] = '\0';
+        dpb_log_set_sink(keep_error, NULL);
+        if (dpb_reference_op((enum dpb_op)op, zeros) == DPB_OK)
+            assert_non_null(strstr(text, "count 0"));
+        else
+            assert_non_null(strstr(first_error, dpb_op_text((enum dpb_op)op)));
+        dpb_log_set_sink(NULL, NULL);
+    }
+}
+
 static void test_args_of_matmul(void **state)
 {
     float v = 0.0f;
@@ -536,6 +560,7 @@ int main(void)
             cmocka_unit_test(test_tensors),
             cmocka_unit_test(test_texts),
             cmocka_unit_test(test_args_in_general),
+            cmocka_unit_test(test_args_of_zeros),
             cmocka_unit_test(test_args_of_matmul),
             cmocka_unit_test(test_args_of_conv),
             cmocka_unit_test(test_args_of_pool),

@@ -1,0 +1,215 @@
+/* The one place that knows what fits an operator; devices and the reference call it. */
+#include "op_args.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+
+#include "dpb_log.h"
+
+#define SHAPE_BYTES 128
+
+/* ---- the table ---- */
+
+struct rules {
+    bool (*ok)(char *why, enum dpb_op op, const void *args);
+    void (*text)(struct dpb_args_text *text, enum dpb_op op, const void *args);
+    bool has_tensors;
+    size_t dtype_at; /* offset in the arguments of the element type of all tensors */
+};
+
+/* Operators of dpb_<family>_args; `tensor` is the member that always counts. */
+#define RULES(family, tensor)                                                                      \
+    {                                                                                              \
+        dpb_args_##family##_ok, dpb_args_##family##_text, true,                                    \
+                offsetof(struct dpb_##family##_args, tensor.dtype)                                 \
+    }
+/* Without tensors: fp32 always. */
+#define RULES_F32(family)                                                                          \
+    {                                                                                              \
+        dpb_args_##family##_ok, dpb_args_##family##_text, false, 0                                 \
+    }
+
+static const struct rules rules_of[] = {
+        [DPB_OP_MATMUL] = RULES(matmul, c),
+        [DPB_OP_CONV_FWD] = RULES(conv, y),
+        [DPB_OP_CONV_BWD_DATA] = RULES(conv, y),
+        [DPB_OP_CONV_BWD_WEIGHTS] = RULES(conv, y),
+        [DPB_OP_POOL_MAX_FWD] = RULES(pool, y),
+        [DPB_OP_POOL_MAX_BWD] = RULES(pool, y),
+        [DPB_OP_POOL_AVG_FWD] = RULES(pool, y),
+        [DPB_OP_POOL_AVG_BWD] = RULES(pool, y),
+        [DPB_OP_RELU_FWD] = RULES(relu, y),
+        [DPB_OP_RELU_BWD] = RULES(relu, y),
+        [DPB_OP_BIAS_FWD] = RULES(bias, y),
+        [DPB_OP_BIAS_BWD] = RULES(bias, y),
+        [DPB_OP_BATCHNORM_FWD] = RULES(batchnorm, x),
+        [DPB_OP_BATCHNORM_BWD] = RULES(batchnorm, x),
+        [DPB_OP_SOFTMAX_XENT_FWD] = RULES(softmax_xent, prob),
+        [DPB_OP_SOFTMAX_XENT_BWD] = RULES(softmax_xent, prob),
+        [DPB_OP_SGD_MOMENTUM] = RULES_F32(sgd),
+        [DPB_OP_SCALE] = RULES_F32(scale),
+};
+
+_Static_assert(sizeof(rules_of) / sizeof(rules_of[0]) == DPB_OP_COUNT, "an operator is missing");
+
+/* NULL for a number that is no operator's. */
+static const struct rules *find(enum dpb_op op)
+{
+    return (unsigned)op < DPB_OP_COUNT && rules_of[op].ok ? &rules_of[op] : NULL;
+}
+
+void dpb_op_args_text(enum dpb_op op, const void *args, char *text, size_t text_bytes)
+{
+    struct dpb_args_text out = {.to = text, .bytes = text_bytes};
+    const struct rules *rules = find(op);
+
+    if (text_bytes > 0)
+        text[0] = '\0';
+    if (!args)
+        dpb_args_put(&out, "no arguments");
+    else if (rules)
+        rules->text(&out, op, args);
+}
+
+enum dpb_dtype dpb_op_args_dtype(enum dpb_op op, const void *args)
+{
+    const struct rules *rules = find(op);
+
+    if (!rules || !rules->has_tensors)
+        return DPB_F32;
+    return *(const enum dpb_dtype *)((const char *)args + rules->dtype_at);
+}
+
+static bool args_ok(char *why, enum dpb_op op, const void *args)
+{
+    const struct rules *rules = find(op);
+
+    if (!args)
+        return dpb_args_no(why, "arguments are NULL");
+    return rules ? rules->ok(why, op, args)
+                 : dpb_args_no(why, "there is no operator number %d", (int)op);
+}
+
+dpb_status dpb_op_args_check(enum dpb_op op, const void *args)
+{
+    char why[DPB_WHY_BYTES], shapes[DPB_WHY_BYTES];
+
+    if (args_ok(why, op, args))
+        return DPB_OK;
+    dpb_op_args_text(op, args, shapes, sizeof(shapes));
+    dpb_error("cannot run operator \"%s\" on %s: %s", dpb_op_text(op), shapes, why);
+    dpb_log_hint("check the layer's shapes: images are NHWC, convolution weights OIHW");
+    return DPB_ERR_USAGE;
+}
+
+/* ---- text ---- */
+
+void dpb_args_put(struct dpb_args_text *text, const char *format, ...)
+{
+    va_list args;
+    int count;
+
+    if (text->used + 1 >= text->bytes)
+        return;
+    va_start(args, format);
+    count = vsnprintf(text->to + text->used, text->bytes - text->used, format, args);
+    va_end(args);
+    if (count > 0)
+        text->used += (size_t)count;
+    if (text->used >= text->bytes)
+        text->used = text->bytes - 1;
+}
+
+static void put_dims(struct dpb_args_text *text, int rank, const int64_t *dim)
+{
+    dpb_args_put(text, "[");
+    for (int i = 0; i < rank && i < DPB_TENSOR_RANK_MAX; i++)
+        dpb_args_put(text, "%s%lld", i ? "," : "", (long long)dim[i]);
+    dpb_args_put(text, "]");
+}
+
+void dpb_args_put_tensor(struct dpb_args_text *text, const char *name,
+                         const struct dpb_tensor *tensor)
+{
+    dpb_args_put(text, "%s%s", text->used ? " " : "", name);
+    put_dims(text, tensor->rank, tensor->dim);
+}
+
+/* ---- checks ---- */
+
+bool dpb_args_no(char *why, const char *format, ...)
+{
+    va_list args;
+
+    va_start(args, format);
+    vsnprintf(why, DPB_WHY_BYTES, format, args);
+    va_end(args);
+    return false;
+}
+
+bool dpb_args_pointer_ok(char *why, const char *name, const void *pointer)
+{
+    return pointer ? true : dpb_args_no(why, "%s is NULL", name);
+}
+
+bool dpb_args_finite_ok(char *why, const char *name, float value)
+{
+    return isfinite(value) ? true : dpb_args_no(why, "%s is not finite", name);
+}
+
+bool dpb_args_tensor_ok(char *why, const char *name, const struct dpb_tensor *tensor, int rank,
+                        enum dpb_dtype dtype)
+{
+    int64_t numel = 1;
+
+    if (dtype != DPB_F32 && dtype != DPB_F64)
+        return dpb_args_no(why, "element type number %d is neither fp32 nor fp64", (int)dtype);
+    if (tensor->rank != rank)
+        return dpb_args_no(why, "%s has rank %d, needs %d", name, tensor->rank, rank);
+    if (tensor->dtype != dtype)
+        return dpb_args_no(why, "%s is not %s like the others", name, dpb_dtype_text(dtype));
+    for (int i = 0; i < rank; i++) {
+        if (tensor->dim[i] < 1)
+            return dpb_args_no(why, "dimension %d of %s is below 1", i, name);
+        if (tensor->dim[i] > INT64_MAX / 8 / numel)
+            return dpb_args_no(why, "%s is too large", name);
+        numel *= tensor->dim[i];
+    }
+    return dpb_args_pointer_ok(why, name, tensor->data);
+}
+
+bool dpb_args_shape_ok(char *why, const char *name, const struct dpb_tensor *tensor,
+                       enum dpb_dtype dtype, int rank, const int64_t *dim)
+{
+    char wanted[SHAPE_BYTES];
+    struct dpb_args_text text = {.to = wanted, .bytes = sizeof(wanted)};
+
+    if (!dpb_args_tensor_ok(why, name, tensor, rank, dtype))
+        return false;
+    for (int i = 0; i < rank; i++) {
+        if (tensor->dim[i] != dim[i]) {
+            put_dims(&text, rank, dim);
+            return dpb_args_no(why, "%s should be %s", name, wanted);
+        }
+    }
+    return true;
+}
+
+bool dpb_args_same_shape_ok(char *why, const char *name, const struct dpb_tensor *tensor,
+                            const struct dpb_tensor *like)
+{
+    return dpb_args_shape_ok(why, name, tensor, like->dtype, like->rank, like->dim);
+}
+
+bool dpb_args_any_rank_ok(char *why, const char *name, const struct dpb_tensor *tensor)
+{
+    if (tensor->rank < 1 || tensor->rank > DPB_TENSOR_RANK_MAX)
+        return dpb_args_no(why, "%s has rank %d", name, tensor->rank);
+    return dpb_args_tensor_ok(why, name, tensor, tensor->rank, tensor->dtype);
+}
+
+bool dpb_args_count_ok(char *why, int64_t count)
+{
+    return count >= 0 ? true : dpb_args_no(why, "count is negative");
+}
