@@ -156,7 +156,8 @@ static dpb_status greet(struct dpb_shm_comm *comm)
     return DPB_OK;
 }
 
-/* Spinning pays only where no rank's computing is behind it: with a core for each rank. */
+/* Spinning this short pays only where no other rank waits for the core. With an emulated link it
+ * could gain nothing, since results are held back anyway, and would take computing time. */
 static dpb_status choose_spins(struct dpb_shm_comm *comm)
 {
     cpu_set_t mine;
@@ -172,7 +173,8 @@ static dpb_status choose_spins(struct dpb_shm_comm *comm)
         memcpy(&other, dpb_shm_call_data(comm, r), sizeof(other));
         CPU_OR(&all, &all, &other);
     }
-    comm->spins = CPU_COUNT(&all) >= comm->base.size ? SPINS : 0;
+    bool emulated = comm->options.link.bw_bytes_per_s > 0;
+    comm->spins = !emulated && CPU_COUNT(&all) >= comm->base.size ? SPINS : 0;
     return DPB_OK;
 }
 

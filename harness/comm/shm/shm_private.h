@@ -111,7 +111,7 @@ struct dpb_shm_comm {
     struct dpb_shm_control *control;
     size_t control_bytes;
     struct dpb_shm_rank *self;
-    int spins; /* pause instructions before sleeping; 0 when ranks share cores */
+    int spins; /* pause instructions before sleeping; 0 with a link, or when ranks share cores */
     uint64_t calls;
 
     pthread_mutex_t start_lock; /* the requests' ring and the buffers */

@@ -1,7 +1,9 @@
 /* shm_progress.c: one thread per rank executes the collectives in the order of their start.
  *
- * It sleeps whenever it waits, because it runs on the core where the rank computes: a spinning
- * helper doubles the time of a step. */
+ * It sleeps when it waits, because it runs on the core where the rank computes: a spinning helper
+ * doubles the time of a step. Peers that are nearly there are first waited for with a few pause
+ * instructions (choose_spins() says when), which costs less than falling asleep and waking up; for
+ * new work and for the emulated link it always sleeps. */
 #include "shm_private.h"
 
 #include <inttypes.h>

@@ -139,6 +139,8 @@ static void described(struct ranks_self *self, void *argument)
     if (emulated) {
         RANK_CHECK(dpb_json_as_real(dpb_json_path(json, "link/bw_bytes_per_s"), 0) == 25e6);
         RANK_EQUAL(dpb_json_as_int(dpb_json_path(json, "link/latency_ns"), 0), 200000);
+        /* The ranks' cores are for computing while the link is busy. */
+        RANK_EQUAL(dpb_json_as_int(dpb_json_get(json, "spins"), -1), 0);
     } else {
         RANK_CHECK(dpb_json_type(dpb_json_get(json, "link")) == DPB_JSON_NULL);
         RANK_EQUAL(self->ops->wire_ns(self->comm, DPB_COLL_ALL_REDUCE, 1000), -1);
