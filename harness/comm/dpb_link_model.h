@@ -2,11 +2,15 @@
  *
  * Pure formulas (Thakur, Rabenseifner and Gropp, "Optimization of Collective Communication
  * Operations in MPICH", 2005): latency alpha per step, bandwidth BW per rank and direction.
- *   ring    all-reduce        2 (P-1) alpha + 2 (P-1)/P B / BW
- *           reduce-scatter, all-gather   (P-1) alpha + (P-1)/P B / BW
- *   direct  all-reduce        2 alpha + 2 (P-1)/P B / BW   (each half is one exchange with all
- * peers) reduce-scatter, all-gather   alpha + (P-1)/P B / BW broadcast                 ceil(log2 P)
- * (alpha + B / BW), a binomial tree With one rank everything is 0. */
+ *
+ *     ring    all-reduce                    2 (P-1) alpha + 2 (P-1)/P B / BW
+ *             reduce-scatter, all-gather      (P-1) alpha +   (P-1)/P B / BW
+ *     direct  all-reduce                        2 alpha   + 2 (P-1)/P B / BW
+ *             reduce-scatter, all-gather          alpha   +   (P-1)/P B / BW
+ *     both    broadcast                     ceil(log2 P) (alpha + B / BW)
+ *
+ * Each half of a direct all-reduce is one exchange with all peers; a broadcast is a binomial tree.
+ * With one rank everything is 0. */
 #ifndef DPB_LINK_MODEL_H
 #define DPB_LINK_MODEL_H
 

@@ -1,10 +1,13 @@
 /* shm_algorithm.c: how the data moves, in place, once all ranks are ready.
  *
- * direct: every rank works on its own shard of all buffers at once. Sums run over ranks 0, 1, 2,
- * ... ring (Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of
- * workstations", 2009): P - 1 steps in which each rank joins one chunk of the rank before it with
- * its own, then P - 1 in which the finished chunks go round. Chunk c is summed over ranks c + 1, c
- * + 2, ..., c (modulo P): an order that is fixed by the chunk, so all ranks get the same bits.
+ * direct: every rank works on its own shard of all buffers at once. Sums run over ranks 0, 1, 2
+ * and so on.
+ *
+ * ring (Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations",
+ * 2009): P - 1 steps in which each rank joins one chunk of the rank before it with its own, then
+ * P - 1 in which the finished chunks go round. Chunk c is summed over ranks c + 1, c + 2, ..., c
+ * (modulo P): an order that is fixed by the chunk, so all ranks get the same bits.
+ *
  * Broadcast is a binomial tree in both. Data is always taken by the receiver, except that direct
  * all-reduce writes its shard of the result to all. */
 #include "shm_private.h"
