@@ -100,6 +100,13 @@ dpb_json *dpb_step_plan_json(const dpb_step_engine *engine);
  * "optimizer": ..., "activations": ...}. Caller owns. */
 dpb_json *dpb_step_memory_json(const dpb_step_engine *engine);
 
+/* The same before there is an engine, exactly: bytes of one rank, without the workload's
+ * activations. */
+struct dpb_step_memory {
+    int64_t parameters, gradients, optimizer;
+};
+void dpb_step_memory_predict(const struct dpb_model *model, struct dpb_step_memory *memory);
+
 /* XXH3 of all parameters in registration order (and buffers, when a workload has some). */
 uint64_t dpb_step_param_hash(const dpb_step_engine *engine);
 

@@ -149,6 +149,9 @@ struct dpb_workload_ops {
                            dpb_grad_ready ready, void *ctx);
     /* Bytes of activations, saved values and workspace that open() allocated. */
     int64_t (*activation_bytes)(dpb_workload *workload);
+    /* The same without opening, exactly, so that what cannot fit is refused before it runs.
+     * Optional: NULL where nobody can tell. */
+    int64_t (*activation_bytes_for)(const void *options, int64_t batch_max);
 };
 
 enum dpb_workload_flags {

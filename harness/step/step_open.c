@@ -86,20 +86,36 @@ static dpb_status alloc_tables(struct dpb_step_engine *engine)
     return ready_set_init(&engine->ready, engine->model);
 }
 
-static dpb_status alloc_arenas(struct dpb_step_engine *engine)
+/* Bytes of all parameters in registration order, each at a multiple of PARAM_ALIGN_BYTES, and,
+ * unless NULL, where each begins, in floats. */
+static int64_t lay_out_params(const struct dpb_model *model, int64_t *offset)
 {
-    const struct dpb_device_ops *device = dpb_device_get_ops(engine->config.device);
-    const struct dpb_model *model = engine->model;
     int64_t bytes = 0;
-    void *memory;
 
     for (int p = 0; p < model->param_count; p++) {
         const int64_t param_bytes = model->params[p].numel * (int64_t)sizeof(float);
 
-        engine->param_offset[p] = bytes / (int64_t)sizeof(float);
+        if (offset)
+            offset[p] = bytes / (int64_t)sizeof(float);
         bytes += (param_bytes + PARAM_ALIGN_BYTES - 1) / PARAM_ALIGN_BYTES * PARAM_ALIGN_BYTES;
     }
-    engine->param_arena_bytes = (size_t)bytes;
+    return bytes;
+}
+
+void dpb_step_memory_predict(const struct dpb_model *model, struct dpb_step_memory *memory)
+{
+    memory->parameters = lay_out_params(model, NULL);
+    memory->gradients = dpb_unit_plan_arena_bound(model->params, model->param_count);
+    memory->optimizer = memory->parameters;
+}
+
+static dpb_status alloc_arenas(struct dpb_step_engine *engine)
+{
+    const struct dpb_device_ops *device = dpb_device_get_ops(engine->config.device);
+    const struct dpb_model *model = engine->model;
+    void *memory;
+
+    engine->param_arena_bytes = (size_t)lay_out_params(model, engine->param_offset);
     DPB_TRY(device->alloc(engine->config.device, engine->param_arena_bytes, &memory));
     engine->params = memory;
     DPB_TRY(device->alloc(engine->config.device, engine->param_arena_bytes, &memory));

@@ -102,6 +102,7 @@ static void test_memory_and_layout(void **state)
 {
     const float *first, *all;
     int64_t elements, expected = 0, at = 0;
+    struct dpb_step_memory predicted;
     struct rig rig;
     dpb_json *memory;
 
@@ -132,6 +133,10 @@ static void test_memory_and_layout(void **state)
     assert_int_equal(dpb_json_as_int(dpb_json_get(memory, "gradients"), -1), expected * 4);
     assert_true(dpb_json_as_int(dpb_json_get(memory, "activations"), -1) > 0);
     dpb_json_free(memory);
+    dpb_step_memory_predict(rig.config.workload->model(rig.config.workload_options), &predicted);
+    assert_int_equal(predicted.parameters, expected * 4);
+    assert_int_equal(predicted.optimizer, expected * 4);
+    assert_int_equal(predicted.gradients, expected * 4);
     rig_release(&rig);
 }
 
