@@ -346,6 +346,25 @@ static void test_activation_bytes(void **state)
     fixture_close(&fixture);
 }
 
+/* What is predicted without opening is what opening allocates. */
+static void test_activation_bytes_are_predicted(void **state)
+{
+    static const struct dpb_workload_ops *const workloads[] = {&dpb_workload_mnist_cnn_ops,
+                                                               &dpb_workload_mnist_mlp_ops};
+
+    (void)state;
+    for (size_t w = 0; w < sizeof(workloads) / sizeof(workloads[0]); w++) {
+        for (int64_t batch = 1; batch <= 7; batch += 3) {
+            struct fixture fixture;
+
+            fixture_open(&fixture, &test_reference_device_ops, workloads[w], batch);
+            assert_int_equal(workloads[w]->activation_bytes_for(NULL, batch),
+                             workloads[w]->activation_bytes(fixture.workload));
+            fixture_close(&fixture);
+        }
+    }
+}
+
 /* Every allocation fails once; nothing stays allocated. */
 static void test_out_of_memory(void **state)
 {
@@ -406,6 +425,7 @@ int main(void)
             cmocka_unit_test(test_backward_stops_when_ready_fails),
             cmocka_unit_test(test_batches_that_do_not_fit),
             cmocka_unit_test(test_activation_bytes),
+            cmocka_unit_test(test_activation_bytes_are_predicted),
             cmocka_unit_test(test_out_of_memory),
             cmocka_unit_test(test_open_refuses_an_empty_batch),
     };

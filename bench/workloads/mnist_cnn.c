@@ -15,6 +15,12 @@ static dpb_status open_workload(const struct dpb_workload_config *config, dpb_wo
                                workload);
 }
 
+static int64_t activation_bytes_for(const void *options, int64_t batch_max)
+{
+    (void)options;
+    return dpb_sequential_activation_bytes_for(dpb_mnist_cnn_layers(), batch_max);
+}
+
 const struct dpb_workload_ops dpb_workload_mnist_cnn_ops = {
         .version = DPB_WORKLOAD_OPS_VERSION,
         .name = "mnist-cnn",
@@ -29,4 +35,5 @@ const struct dpb_workload_ops dpb_workload_mnist_cnn_ops = {
         .forward = dpb_sequential_forward,
         .backward = dpb_sequential_backward,
         .activation_bytes = dpb_sequential_activation_bytes,
+        .activation_bytes_for = activation_bytes_for,
 };

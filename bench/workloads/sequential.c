@@ -48,24 +48,52 @@ static dpb_status take(struct sequential *net, int64_t bytes, void *to)
     return DPB_OK;
 }
 
+/* Elements of the buffers that the outputs' gradients alternate between, layer by layer. */
+static void grad_elements(const struct dpb_layer_list *list, int64_t batch_max, int64_t elements[2])
+{
+    elements[0] = elements[1] = 0;
+    for (int i = 0; i < list->layer_count; i++) {
+        int64_t needed = batch_max * list->info[i].out_elements_per_sample;
+
+        if (elements[i % 2] < needed)
+            elements[i % 2] = needed;
+    }
+}
+
+int64_t dpb_sequential_activation_bytes_for(const struct dpb_layer_list *list, int64_t batch_max)
+{
+    const int64_t sample_bytes = (int64_t)sizeof(float);
+    int64_t elements[2], bytes = ZEROS_BYTES;
+
+    for (int i = 0; i < list->layer_count; i++) {
+        int64_t output = batch_max * list->info[i].out_elements_per_sample;
+
+        bytes += output * sample_bytes;
+        if (list->layer[i].kind == DPB_LAYER_MAXPOOL2D)
+            bytes += output; /* an index is a byte */
+    }
+    grad_elements(list, batch_max, elements);
+    bytes += (elements[0] + elements[1]) * sample_bytes;
+    return bytes + batch_max * (list->model.classes + 1) * sample_bytes; /* prob, loss */
+}
+
 static dpb_status take_all(struct sequential *net)
 {
     const struct dpb_layer_list *list = net->list;
     const int64_t sample_bytes = (int64_t)sizeof(float);
-    int64_t grad_elements[2] = {0, 0};
+    int64_t elements[2];
 
     for (int i = 0; i < list->layer_count; i++) {
-        int64_t elements = net->batch_max * out_elements(net, i);
+        int64_t output = net->batch_max * out_elements(net, i);
 
-        DPB_TRY(take(net, elements * sample_bytes, &net->output[i]));
+        DPB_TRY(take(net, output * sample_bytes, &net->output[i]));
         if (list->layer[i].kind == DPB_LAYER_MAXPOOL2D)
-            DPB_TRY(take(net, elements, &net->pool_index[i]));
-        if (grad_elements[i % 2] < elements)
-            grad_elements[i % 2] = elements;
+            DPB_TRY(take(net, output, &net->pool_index[i]));
     }
+    grad_elements(list, net->batch_max, elements);
     for (int i = 0; i < 2; i++) {
-        if (grad_elements[i] > 0)
-            DPB_TRY(take(net, grad_elements[i] * sample_bytes, &net->output_grad[i]));
+        if (elements[i] > 0)
+            DPB_TRY(take(net, elements[i] * sample_bytes, &net->output_grad[i]));
     }
     DPB_TRY(take(net, net->batch_max * list->model.classes * sample_bytes, &net->prob));
     DPB_TRY(take(net, net->batch_max * sample_bytes, &net->loss));

@@ -23,6 +23,8 @@ dpb_status dpb_sequential_forward(dpb_workload *workload, const struct dpb_batch
 dpb_status dpb_sequential_backward(dpb_workload *workload, const struct dpb_batch *batch,
                                    float grad_scale, dpb_grad_ready ready, void *ctx);
 int64_t dpb_sequential_activation_bytes(dpb_workload *workload);
+/* What open() would allocate for this list, exactly. */
+int64_t dpb_sequential_activation_bytes_for(const struct dpb_layer_list *list, int64_t batch_max);
 
 /* Is the batch one that this workload can take? DPB_ERR_USAGE, logged, when it has more samples
  * than `batch_max` or a label outside the classes. */
