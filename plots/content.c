@@ -221,7 +221,7 @@ static void add_provenance(const struct dpb_summary *summary,
     add_availability(summary, document);
     add_verified(summary, document);
     dpb_document_cell(document,
-                      "A step takes as long as its slowest rank. Step times are medians over "
+                      "A step is over when its last rank is. Step times are medians over "
                       "repeats of the repeats' medians; intervals are 95 % intervals over repeats, "
                       "never over the steps of one repeat.");
 }

@@ -15,7 +15,7 @@
  *                                one-rank cell of that name is the baseline of every such series
  *   ranks*, scaling* weak|strong, global_batch*, batch_per_rank*,
  *   emulated*, simulated*, verified{replicas_identical, comm_self_check, loss_finite},
- *   samples_step_ns*[]           timed steps, max over ranks each; [] unless status ok
+ *   samples_step_ns*[]           timed steps, until the last rank is through; [] unless ok
  *   rank_median_step_ns[]        per rank
  *   phases{data_ns, forward_ns, backward_ns, sync_ns, optimizer_ns}   medians over timed steps of
  *                                the mean over ranks

@@ -36,14 +36,37 @@ static enum dpb_record_status record_status(dpb_status st)
 
 /* ---- arrays of the ranks' results ---- */
 
+static int64_t larger(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+static int64_t smaller(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
 static int64_t at_i64(const dpb_json *rank, const char *key, size_t index)
 {
     return dpb_json_as_int(dpb_json_at(dpb_json_get(rank, key), index), 0);
 }
 
+/* Where the ranks put the instants of a series of steps, which they begin together. */
+struct instants {
+    const char *start, *end;
+};
+
+static const struct instants timed_instants = {"start_ns", "end_ns"};
+static const struct instants traced_instants = {"traced_start_ns", "traced_end_ns"};
+
+static size_t steps_of(const struct dpb_launch_result *result, const struct instants *instants)
+{
+    return result->rank_count ? dpb_json_size(dpb_json_get(result->ranks[0], instants->start)) : 0;
+}
+
 static size_t timed_steps(const struct dpb_launch_result *result)
 {
-    return result->rank_count ? dpb_json_size(dpb_json_get(result->ranks[0], "start_ns")) : 0;
+    return steps_of(result, &timed_instants);
 }
 
 static bool complete(const struct dpb_launch_result *result)
@@ -54,16 +77,28 @@ static bool complete(const struct dpb_launch_result *result)
     return result->rank_count > 0;
 }
 
-/* Step s took as long as its slowest rank. */
-static int64_t step_ns(const struct dpb_launch_result *result, size_t s)
+/* When the last rank was through with step s; the ranks of one machine share the clock. */
+static int64_t step_end_ns(const struct dpb_launch_result *result, const struct instants *instants,
+                           size_t s)
 {
-    int64_t longest = 0;
-    for (int r = 0; r < result->rank_count; r++) {
-        int64_t ns =
-                at_i64(result->ranks[r], "end_ns", s) - at_i64(result->ranks[r], "start_ns", s);
-        longest = ns > longest ? ns : longest;
-    }
-    return longest;
+    int64_t last = INT64_MIN;
+    for (int r = 0; r < result->rank_count; r++)
+        last = larger(last, at_i64(result->ranks[r], instants->end, s));
+    return last;
+}
+
+/* Step s took from the end of the one before to its own end. Not the longest time of any rank:
+ * ranks go on at once, so that their steps overlap, and the sum of such times is more than passed.
+ */
+static int64_t step_ns(const struct dpb_launch_result *result, const struct instants *instants,
+                       size_t s)
+{
+    int64_t begin = INT64_MAX;
+    if (s > 0)
+        begin = step_end_ns(result, instants, s - 1);
+    for (int r = 0; s == 0 && r < result->rank_count; r++)
+        begin = smaller(begin, at_i64(result->ranks[r], instants->start, 0));
+    return step_end_ns(result, instants, s) - begin;
 }
 
 /* A value per timed step, into a fresh array; NULL when out of memory or without steps. */
@@ -78,10 +113,9 @@ static double *per_step(const struct dpb_launch_result *result,
     return values;
 }
 
-static double longest_of_step(const struct dpb_launch_result *result, size_t s, const void *ctx)
+static double time_of_step(const struct dpb_launch_result *result, size_t s, const void *instants)
 {
-    (void)ctx;
-    return (double)step_ns(result, s);
+    return (double)step_ns(result, instants, s);
 }
 
 static double mean_phase_of_step(const struct dpb_launch_result *result, size_t s, const void *key)
@@ -111,7 +145,7 @@ static double median_per_step(const struct dpb_launch_result *result,
 
 double dpb_cell_median_step_ns(const struct dpb_launch_result *result)
 {
-    return complete(result) ? median_per_step(result, longest_of_step, NULL) : NAN;
+    return complete(result) ? median_per_step(result, time_of_step, &timed_instants) : NAN;
 }
 
 /* ---- sections of the record ---- */
@@ -151,7 +185,7 @@ static void put_samples(const struct dpb_cell_outcome *o, dpb_json *record)
     dpb_json *samples = dpb_json_array();
     int64_t total_ns = 0;
     for (size_t s = 0; s < steps; s++) {
-        int64_t ns = step_ns(result, s);
+        int64_t ns = step_ns(result, &timed_instants, s);
         total_ns += ns;
         dpb_json_append(samples, dpb_json_int(ns));
     }
@@ -225,11 +259,6 @@ static bool replicas_identical(const struct dpb_launch_result *result)
         if (strcmp(first, dpb_json_as_string(dpb_json_get(result->ranks[r], "param_hash"), "-")))
             return false;
     return true;
-}
-
-static int64_t larger(int64_t a, int64_t b)
-{
-    return a > b ? a : b;
 }
 
 static void put_parts(const struct dpb_cell_outcome *o, dpb_json *record)
@@ -404,13 +433,10 @@ static void put_communication(const struct dpb_cell_outcome *o, const struct tra
 
 static double traced_median_ns(const struct dpb_launch_result *result)
 {
-    size_t steps = dpb_json_size(dpb_json_get(result->ranks[0], "traced_ns"));
+    size_t steps = steps_of(result, &traced_instants);
     double *values = malloc((steps + 1) * sizeof(*values));
-    for (size_t s = 0; values && s < steps; s++) {
-        values[s] = 0;
-        for (int r = 0; r < result->rank_count; r++)
-            values[s] = fmax(values[s], (double)at_i64(result->ranks[r], "traced_ns", s));
-    }
+    for (size_t s = 0; values && s < steps; s++)
+        values[s] = (double)step_ns(result, &traced_instants, s);
     double median = values ? dpb_stats_median(values, steps) : NAN;
     free(values);
     return median;

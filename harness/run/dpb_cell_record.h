@@ -37,7 +37,7 @@ struct dpb_cell_outcome {
     double probe_limit;
 };
 
-/* Median over the timed steps of the largest step time of any rank; NaN without results. */
+/* Median of the timed steps' times, as in the record; NaN without results. */
 double dpb_cell_median_step_ns(const struct dpb_launch_result *result);
 
 /* Build the record, and write the trace of its recorded steps below the run folder. Caller owns. */

@@ -29,11 +29,11 @@ struct dpb_job {
 dpb_json *dpb_job_to_json(const struct dpb_job *job);
 
 /* The main of a rank (verb DPB_WORKER_VERB): reads its job from the channel, trains, reports
- *   {"type": "result", "rank", "pid", "samples_per_step", "start_ns"[], "end_ns"[], "data_ns"[],
- *    "forward_ns"[], "backward_ns"[], "sync_ns"[], "optimizer_ns"[] (timed steps),
- *    "loss_sum"[], "samples"[] (all untraced steps), "traced_ns"[], "events", "events_lost",
- *    "device", "comm", "plan", "memory", "peak_bytes", "comm_stats", "param_hash",
- *    "test_correct", "test_samples", "dataset", "dropped_per_epoch", "epochs_steps"}
+ *   {"type": "result", "rank", "pid", "start_ns"[], "end_ns"[], "data_ns"[], "forward_ns"[],
+ *    "backward_ns"[], "sync_ns"[], "optimizer_ns"[] (timed steps), "loss_sum"[], "samples"[] (all
+ *    untraced steps), "traced_start_ns"[], "traced_end_ns"[], "events", "events_lost", "device",
+ *    "comm", "plan", "wire_ns_per_step", "memory", "peak_bytes", "comm_stats", "param_hash",
+ *    "test_correct", "test_samples", "dataset"}
  * or {"type": "error", "status", "text"}. Returns the exit code. */
 int dpb_worker_main(const struct dpb_registry *registry);
 

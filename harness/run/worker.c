@@ -59,7 +59,7 @@ struct worker {
     int64_t step_count, warmup; /* untraced steps; the first `warmup` are not timed */
     struct dpb_step_times *times;
     int64_t traced_count;
-    int64_t *traced_ns;
+    int64_t *traced_start_ns, *traced_end_ns;
     const struct dpb_event *events;
     size_t event_count;
     uint64_t events_lost;
@@ -226,8 +226,9 @@ static dpb_status open_measurement(struct worker *w)
         return DPB_ERR_USAGE;
     }
     w->times = calloc((size_t)w->step_count, sizeof(*w->times));
-    w->traced_ns = calloc((size_t)w->traced_count + 1, sizeof(*w->traced_ns));
-    if (!w->times || !w->traced_ns)
+    w->traced_start_ns = calloc((size_t)w->traced_count + 1, sizeof(*w->traced_start_ns));
+    w->traced_end_ns = calloc((size_t)w->traced_count + 1, sizeof(*w->traced_end_ns));
+    if (!w->times || !w->traced_start_ns || !w->traced_end_ns)
         return DPB_ERR_NO_MEMORY;
     memset(w->times, 0xff, (size_t)w->step_count * sizeof(*w->times)); /* calloc does not touch */
     if (w->traced_count == 0)
@@ -263,7 +264,8 @@ static dpb_status run_traced(struct worker *w)
     for (int64_t s = 0; s < w->traced_count; s++) {
         struct dpb_step_times times;
         DPB_TRY(dpb_step_run(w->engine, &times));
-        w->traced_ns[s] = times.end_ns - times.start_ns;
+        w->traced_start_ns[s] = times.start_ns;
+        w->traced_end_ns[s] = times.end_ns;
     }
     dpb_step_set_recorder(w->engine, NULL);
     return w->registry->recorder->drain(w->recorder, &w->events, &w->event_count, &w->events_lost);
@@ -324,7 +326,9 @@ static void report_times(const struct worker *w, dpb_json *result)
     }
     dpb_json_set(result, "loss_sum", loss);
     dpb_json_set(result, "samples", samples);
-    dpb_json_set(result, "traced_ns", dpb_json_ints(w->traced_ns, (size_t)w->traced_count));
+    size_t traced = (size_t)w->traced_count;
+    dpb_json_set(result, "traced_start_ns", dpb_json_ints(w->traced_start_ns, traced));
+    dpb_json_set(result, "traced_end_ns", dpb_json_ints(w->traced_end_ns, traced));
 }
 
 static dpb_json *comm_stats_json(const struct worker *w)
@@ -456,7 +460,8 @@ static void worker_close(struct worker *w)
     dpb_config_free(w->config);
     dpb_json_free(w->message);
     free(w->times);
-    free(w->traced_ns);
+    free(w->traced_start_ns);
+    free(w->traced_end_ns);
 }
 
 int dpb_worker_main(const struct dpb_registry *registry)

@@ -21,7 +21,11 @@ struct fixture {
     char folder[64];
 };
 
-/* Step s of rank r takes 10 + s + 2 r ms; the traced step is written down below. */
+/* When each rank was through with step s, in ms after they started together. They take turns at
+ * being last, and go on at once: the last rank's ends lie 12, 13, 14 and 15 ms apart, while the
+ * longest step of any rank takes 12, 15, 17 and 19. The traced step is written down below. */
+static const int64_t end_ms[2][STEPS] = {{10, 25, 35, 54}, {12, 22, 39, 50}};
+
 static dpb_json *rank_result(int r, double loss)
 {
     dpb_json *json = dpb_json_object();
@@ -30,8 +34,8 @@ static dpb_json *rank_result(int r, double loss)
     dpb_json *start = dpb_json_array(), *end = dpb_json_array(), *losses = dpb_json_array();
     dpb_json *samples = dpb_json_array();
     for (int s = 0; s < STEPS; s++) {
-        dpb_json_append(start, dpb_json_int(100 * MS * s));
-        dpb_json_append(end, dpb_json_int(100 * MS * s + (10 + s + 2 * r) * MS));
+        dpb_json_append(start, dpb_json_int((1000 + (s == 0 ? 0 : end_ms[r][s - 1])) * MS));
+        dpb_json_append(end, dpb_json_int((1000 + end_ms[r][s]) * MS));
         dpb_json_append(losses, dpb_json_real(loss * (s + 1)));
         dpb_json_append(samples, dpb_json_int(64));
     }
@@ -48,7 +52,8 @@ static dpb_json *rank_result(int r, double loss)
              (int16_t)r},
             {8 * MS, 11 * MS, "wait", 5, 0, 0, DPB_EVENT_COMM_WAIT, DPB_LANE_COMM, (int16_t)r},
     };
-    const int64_t traced[] = {24 * MS};
+    const int64_t traced_start[] = {2000 * MS, 2023 * MS + r * MS};
+    const int64_t traced_end[] = {2023 * MS + r * MS, 2048 * MS};
     dpb_json *device = dpb_json_object(), *comm = dpb_json_object();
     dpb_json_set_string(device, "name", "cpu");
     dpb_json_set_bool(comm, "emulated", true);
@@ -56,7 +61,8 @@ static dpb_json *rank_result(int r, double loss)
     dpb_json_set(json, "end_ns", end);
     dpb_json_set(json, "loss_sum", losses);
     dpb_json_set(json, "samples", samples);
-    dpb_json_set(json, "traced_ns", dpb_json_ints(traced, 1));
+    dpb_json_set(json, "traced_start_ns", dpb_json_ints(traced_start, 2));
+    dpb_json_set(json, "traced_end_ns", dpb_json_ints(traced_end, 2));
     dpb_json_set(json, "events", dpb_events_to_json(events, 4));
     dpb_json_set(json, "device", device);
     dpb_json_set(json, "comm", comm);
@@ -141,7 +147,7 @@ static void test_numbers(void **state)
     assert_int_equal(dpb_cell_record_build(&f.outcome, &record), DPB_OK);
     assert_int_equal(dpb_record_check(record, why), DPB_OK);
     assert_string_equal(dpb_json_as_string(dpb_json_get(record, "status"), ""), "ok");
-    /* the slowest rank decides a step */
+    /* a step is over when its last rank is, and begins where the one before was over */
     for (size_t s = 0; s < STEPS; s++)
         assert_int_equal(
                 dpb_json_as_int(dpb_json_at(dpb_json_get(record, "samples_step_ns"), s), 0),
