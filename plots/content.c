@@ -158,7 +158,7 @@ static void add_availability(const struct dpb_summary *summary, struct dpb_docum
     dpb_document_take(document, &text);
 }
 
-/* In how many ok records the replicas were the same after training. */
+/* In how many ok records of several ranks the replicas were the same after training. */
 static void add_verified(const struct dpb_summary *summary, struct dpb_document *document)
 {
     size_t identical = 0, ok = 0, i;
@@ -167,7 +167,8 @@ static void add_verified(const struct dpb_summary *summary, struct dpb_document 
     for (i = 0; i < summary->records->count; i++) {
         const dpb_json *record = summary->records->items[i];
 
-        if (strcmp(dpb_json_as_string(dpb_json_get(record, "status"), ""), "ok") != 0)
+        if (strcmp(dpb_json_as_string(dpb_json_get(record, "status"), ""), "ok") != 0 ||
+            dpb_json_as_int(dpb_json_get(record, "ranks"), 0) < 2)
             continue;
         ok++;
         identical += dpb_json_as_bool(dpb_json_path(record, "verified/replicas_identical"), false);
@@ -175,7 +176,7 @@ static void add_verified(const struct dpb_summary *summary, struct dpb_document 
     if (identical > 0) {
         dpb_str_appendf(&text,
                         "Verified: the replicas were identical to the bit after training in %zu of "
-                        "%zu ok records.",
+                        "%zu ok records of several ranks.",
                         identical, ok);
         dpb_document_take(document, &text);
     }

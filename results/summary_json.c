@@ -86,7 +86,7 @@ static const struct number {
         NUMBER(busbw_bytes_per_s, ONE_RANK),
         NUMBER(wire_ns, NO_LINK),
         NUMBER(progress_cpu_ns, ONE_RANK),
-        NUMBER(wake_late_p99_ns, ONE_RANK),
+        NUMBER(wake_late_p99_ns, NO_LINK),
         NUMBER(availability, NOT_MEASURED),
         NUMBER(trace_overhead, NOT_TRACED),
         NUMBER(test_accuracy, NOT_MEASURED),

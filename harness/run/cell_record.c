@@ -319,10 +319,19 @@ static void put_progress(const struct dpb_cell_outcome *o, dpb_json *record)
     }
     dpb_json *progress = dpb_json_object();
     dpb_json_set_real(progress, "cpu_ns_per_collective", (double)cpu_ns / (double)collectives);
-    dpb_json_set_int(progress, "wake_late_p50_ns", p50_ns);
-    dpb_json_set_int(progress, "wake_late_p99_ns", p99_ns);
-    dpb_json_set_int(progress, "wake_late_max_ns", max_ns);
-    dpb_json_set_int(progress, "link_late", late);
+    const struct {
+        const char *key;
+        int64_t value;
+    } of_link[] = {{"wake_late_p50_ns", p50_ns},
+                   {"wake_late_p99_ns", p99_ns},
+                   {"wake_late_max_ns", max_ns},
+                   {"link_late", late}};
+    for (size_t i = 0; i < sizeof(of_link) / sizeof(of_link[0]); i++) {
+        if (dpb_json_as_bool(dpb_json_path(record, "comm/emulated"), false))
+            dpb_json_set_int(progress, of_link[i].key, of_link[i].value);
+        else
+            dpb_json_set_absent(progress, of_link[i].key, "no emulated link");
+    }
     dpb_json_set(record, "progress", progress);
 }
 
@@ -590,6 +599,7 @@ static void put_absent(dpb_json *record, const char *reason)
                                        "energy",  "training",      "trace"};
     for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++)
         dpb_json_set_absent(record, keys[i], reason);
+    dpb_json_set_absent(record, "progress", reason);
     dpb_json_set(record, "samples_step_ns", dpb_json_array());
     dpb_json_set_bool(record, "emulated", false);
     dpb_json_set_bool(record, "simulated", false);
@@ -604,8 +614,14 @@ static dpb_status put_results(const struct dpb_cell_outcome *o, dpb_json *record
     bool finite = put_training(o, record);
     bool identical = replicas_identical(o->result);
     dpb_json *verified = dpb_json_object();
-    dpb_json_set_bool(verified, "replicas_identical", identical);
-    dpb_json_set_bool(verified, "comm_self_check", true); /* the engine refuses to start without */
+    if (o->result->rank_count > 1) {
+        dpb_json_set_bool(verified, "replicas_identical", identical);
+        /* the engine refuses to start without */
+        dpb_json_set_bool(verified, "comm_self_check", true);
+    } else {
+        dpb_json_set_absent(verified, "replicas_identical", "one rank has no replica");
+        dpb_json_set_absent(verified, "comm_self_check", "no communication with one rank");
+    }
     dpb_json_set_bool(verified, "loss_finite", finite);
     dpb_json_set(record, "verified", verified);
     put_samples(o, record);

@@ -395,6 +395,25 @@ static void test_one_rank_alone(void **state)
         assert_int_equal(result.plots, 3);
 }
 
+/* One rank has no replica: it counts neither for nor against. */
+static void test_verified_counts_replicas(void **state)
+{
+    static const int ranks[] = {2, 0};
+    size_t i;
+
+    (void)state;
+    sample_sweep(&records, ranks); /* of 27 records the first three are of one rank */
+    for (i = 0; i < records.count; i++) {
+        dpb_json *verified = dpb_json_object();
+
+        dpb_json_set_bool(verified, "replicas_identical", true);
+        dpb_json_set(records.items[i], "verified", verified);
+    }
+    report_with("", "verified");
+    expect_in(&markdown, "identical to the bit after training in 24 of 24 ok records of "
+                         "several ranks");
+}
+
 static void test_overlap_that_hurts(void **state)
 {
     struct sample_record one = sample_cell(0, 1, 10), on = sample_cell(1, 2, 16);
@@ -477,6 +496,7 @@ int main(void)
             REPORT_TEST(test_one_series_without_a_point),
             REPORT_TEST(test_one_point_and_equal_points),
             REPORT_TEST(test_one_rank_alone),
+            REPORT_TEST(test_verified_counts_replicas),
             REPORT_TEST(test_overlap_that_hurts),
             REPORT_TEST(test_flagged_headline),
             REPORT_TEST(test_decimal_comma),

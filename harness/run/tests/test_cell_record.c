@@ -17,6 +17,7 @@ struct fixture {
     struct dpb_launch_result result;
     dpb_json *host;
     struct dpb_attempt attempt;
+    struct dpb_memory memory;
     struct dpb_cell_outcome outcome;
     char folder[64];
 };
@@ -102,11 +103,14 @@ static void open_fixture(struct fixture *f, double loss)
     f->host = dpb_json_object();
     dpb_json_set_int(f->host, "cores", 2);
     f->attempt = (struct dpb_attempt){0.97, 0.95, 0.95, 15e6};
+    dpb_memory_predict(registry, f->plan.cells[0].config, &f->memory);
     f->outcome = (struct dpb_cell_outcome){
             .run_id = "t",
             .run_folder = f->folder,
             .registry = registry,
             .plan = &f->plan,
+            .memory = &f->memory,
+            .memory_limit_bytes = 1 << 30,
             .result = &f->result,
             .host = f->host,
             .attempts = &f->attempt,
@@ -191,6 +195,48 @@ static void test_numbers(void **state)
     close_fixture(&f);
 }
 
+/* What was not checked is not said to be right, and what there is not is not 0. */
+static void test_one_rank_verifies_nothing(void **state)
+{
+    (void)state;
+    struct fixture f;
+    dpb_json *record = NULL;
+    open_fixture(&f, 64.0);
+    dpb_json_free(f.result.ranks[1]);
+    f.result.rank_count = 1;
+    assert_int_equal(dpb_cell_record_build(&f.outcome, &record), DPB_OK);
+    assert_string_equal(dpb_json_as_string(dpb_json_get(record, "status"), ""), "ok");
+    const dpb_json *verified = dpb_json_get(record, "verified");
+    assert_int_equal(dpb_json_type(dpb_json_get(verified, "replicas_identical")), DPB_JSON_NULL);
+    assert_int_equal(dpb_json_type(dpb_json_get(verified, "comm_self_check")), DPB_JSON_NULL);
+    assert_true(dpb_json_as_bool(dpb_json_get(verified, "loss_finite"), false));
+    dpb_json_free(record);
+    close_fixture(&f);
+}
+
+static void test_without_a_link_nothing_is_late(void **state)
+{
+    (void)state;
+    struct fixture f;
+    dpb_json *record = NULL;
+    open_fixture(&f, 64.0);
+    for (int r = 0; r < 2; r++) {
+        dpb_json *comm = dpb_json_object();
+        dpb_json_set_bool(comm, "emulated", false);
+        dpb_json_set(f.result.ranks[r], "comm", comm);
+    }
+    assert_int_equal(dpb_cell_record_build(&f.outcome, &record), DPB_OK);
+    assert_true(dpb_json_as_bool(dpb_json_path(record, "verified/replicas_identical"), false));
+    assert_true(dpb_json_as_bool(dpb_json_path(record, "verified/comm_self_check"), false));
+    assert_true(real(record, "progress/cpu_ns_per_collective") == 2e6);
+    assert_int_equal(dpb_json_type(dpb_json_path(record, "progress/wake_late_p99_ns")),
+                     DPB_JSON_NULL);
+    assert_int_equal(dpb_json_type(dpb_json_path(record, "progress/link_late")), DPB_JSON_NULL);
+    assert_int_equal(dpb_json_size(dpb_json_get(record, "warnings")), 0);
+    dpb_json_free(record);
+    close_fixture(&f);
+}
+
 static void test_a_loss_that_is_not_finite_is_invalid(void **state)
 {
     (void)state;
@@ -239,6 +285,8 @@ static void test_failure_has_no_numbers(void **state)
     assert_string_equal(dpb_json_as_string(dpb_json_get(record, "throughput_reason"), ""),
                         f.result.reason);
     assert_int_equal(dpb_json_type(dpb_json_get(record, "throughput")), DPB_JSON_NULL);
+    assert_string_equal(dpb_json_as_string(dpb_json_get(record, "progress_reason"), ""),
+                        f.result.reason);
     assert_true(dpb_json_as_bool(dpb_json_path(record, "probe/flagged"), false));
     assert_true(dpb_json_size(dpb_json_get(record, "warnings")) >= 1);
     dpb_json_free(record);
@@ -249,6 +297,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
             cmocka_unit_test(test_numbers),
+            cmocka_unit_test(test_one_rank_verifies_nothing),
+            cmocka_unit_test(test_without_a_link_nothing_is_late),
             cmocka_unit_test(test_a_loss_that_is_not_finite_is_invalid),
             cmocka_unit_test(test_replicas_that_differ_are_invalid),
             cmocka_unit_test(test_failure_has_no_numbers),
