@@ -61,6 +61,11 @@ struct dpb_tensor dpb_tensor_4d(void *data, int64_t a, int64_t b, int64_t c, int
     X(DPB_OP_SOFTMAX_XENT_FWD, "softmax-xent-fwd", struct dpb_softmax_xent_args)                   \
     X(DPB_OP_SOFTMAX_XENT_BWD, "softmax-xent-bwd", struct dpb_softmax_xent_args)                   \
     X(DPB_OP_SGD_MOMENTUM, "sgd-momentum", struct dpb_sgd_args)                                    \
+    X(DPB_OP_ADAMW, "adamw", struct dpb_adam_args)                                                 \
+    X(DPB_OP_LAMB, "lamb", struct dpb_adam_args)                                                   \
+    X(DPB_OP_LARS, "lars", struct dpb_lars_args)                                                   \
+    X(DPB_OP_ADAGRAD, "adagrad", struct dpb_adagrad_args)                                          \
+    X(DPB_OP_ROWWISE_ADAGRAD, "rowwise-adagrad", struct dpb_adagrad_args)                          \
     X(DPB_OP_SCALE, "scale", struct dpb_scale_args)
 
 enum dpb_op {
@@ -144,14 +149,59 @@ struct dpb_softmax_xent_args {
     float scale;                             /* bwd */
 };
 
+/* The optimizers. A gradient is not changed; state is zero before the first step. Numbers are
+ * double where 1 - beta2 matters: that of a beta2 in fp32 is off by 1e-5. Norms are Euclidean, over
+ * the whole tensor, summed in an order that depends on its size only. */
+
 /* PyTorch's SGD: g = grad + weight_decay param; momentum = mu momentum + g; param -= lr momentum.
- * All of `count` elements. The gradient is not changed. */
+ * All of `count` elements. */
 struct dpb_sgd_args {
     float *param;
     const float *grad;
-    float *momentum; /* zero before the first step */
+    float *momentum; /* may be NULL when mu is 0: param -= lr g */
     int64_t count;
     float lr, mu, weight_decay;
+};
+
+/* m = beta1 m + (1 - beta1) grad; v = beta2 v + (1 - beta2) grad^2;
+ * d = (m / (1 - beta1^step)) / (sqrt(v / (1 - beta2^step)) + eps).
+ *   adamw: param = (1 - lr weight_decay) param - lr d, as torch.optim.AdamW (Loshchilov and Hutter
+ *          2019, arXiv:1711.05101); `adapt` is not read
+ *   lamb:  u = d + weight_decay param; param -= lr r u, with r = ||param|| / ||u|| when `adapt` and
+ *          neither norm is 0, else 1 (You et al. 2020, arXiv:1904.00962, algorithm 2, phi(x) = x)
+ */
+struct dpb_adam_args {
+    struct dpb_tensor param; /* any rank from 1 */
+    const float *grad;       /* as many elements as param; so m and v */
+    float *m, *v;
+    int64_t step; /* from 1 */
+    double lr, beta1, beta2, eps, weight_decay;
+    bool adapt;
+};
+
+/* momentum = mu momentum + lr r (grad + weight_decay param); param -= momentum, with
+ * r = trust ||param|| / (||grad|| + weight_decay ||param|| + eps) when `adapt` and neither norm is
+ * 0, else 1 (You et al. 2017, arXiv:1708.03888, algorithm 1; eps and the 1 as MLPerf's reference,
+ * mlcommons/training, image_classification/tensorflow2/lars_optimizer.py). */
+struct dpb_lars_args {
+    struct dpb_tensor param; /* any rank from 1 */
+    const float *grad;       /* as many elements as param; so momentum */
+    float *momentum;
+    double lr, mu, weight_decay, trust, eps;
+    bool adapt;
+};
+
+/* g = grad + weight_decay param.
+ *   adagrad:         state += g^2; param -= lr g / (sqrt(state) + eps), as torch.optim.Adagrad
+ *                    without decay of lr (Duchi et al. 2011); state has param's elements
+ *   rowwise-adagrad: param is [rows, columns], state [rows]: state[r] += mean over the row of g^2;
+ *                    param[r,c] -= lr g[r,c] / (sqrt(state[r]) + eps), as FBGEMM's
+ *                    EXACT_ROWWISE_ADAGRAD and torchrec's RowWiseAdagrad */
+struct dpb_adagrad_args {
+    struct dpb_tensor param; /* any rank from 1 */
+    const float *grad;       /* as many elements as param */
+    float *state;
+    double lr, eps, weight_decay;
 };
 
 /* x *= factor, in place. */

@@ -48,6 +48,11 @@ static const struct rules rules_of[] = {
         [DPB_OP_SOFTMAX_XENT_FWD] = RULES(softmax_xent, prob),
         [DPB_OP_SOFTMAX_XENT_BWD] = RULES(softmax_xent, prob),
         [DPB_OP_SGD_MOMENTUM] = RULES_F32(sgd),
+        [DPB_OP_ADAMW] = RULES(adam, param),
+        [DPB_OP_LAMB] = RULES(adam, param),
+        [DPB_OP_LARS] = RULES(lars, param),
+        [DPB_OP_ADAGRAD] = RULES(adagrad, param),
+        [DPB_OP_ROWWISE_ADAGRAD] = RULES(adagrad, param),
         [DPB_OP_SCALE] = RULES_F32(scale),
 };
 
@@ -153,7 +158,7 @@ bool dpb_args_pointer_ok(char *why, const char *name, const void *pointer)
     return pointer ? true : dpb_args_no(why, "%s is NULL", name);
 }
 
-bool dpb_args_finite_ok(char *why, const char *name, float value)
+bool dpb_args_finite_ok(char *why, const char *name, double value)
 {
     return isfinite(value) ? true : dpb_args_no(why, "%s is not finite", name);
 }

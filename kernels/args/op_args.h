@@ -26,7 +26,7 @@ void dpb_args_put_tensor(struct dpb_args_text *text, const char *name,
 
 __attribute__((format(printf, 2, 3))) bool dpb_args_no(char *why, const char *format, ...);
 bool dpb_args_pointer_ok(char *why, const char *name, const void *pointer);
-bool dpb_args_finite_ok(char *why, const char *name, float value);
+bool dpb_args_finite_ok(char *why, const char *name, double value);
 bool dpb_args_count_ok(char *why, int64_t count);
 bool dpb_args_tensor_ok(char *why, const char *name, const struct dpb_tensor *tensor, int rank,
                         enum dpb_dtype dtype);
@@ -50,6 +50,9 @@ DPB_ARGS_FAMILY(conv); /* image.c */
 DPB_ARGS_FAMILY(pool);
 DPB_ARGS_FAMILY(batchnorm);
 DPB_ARGS_FAMILY(sgd); /* update.c */
+DPB_ARGS_FAMILY(adam);
+DPB_ARGS_FAMILY(lars);
+DPB_ARGS_FAMILY(adagrad);
 DPB_ARGS_FAMILY(scale);
 #undef DPB_ARGS_FAMILY
 

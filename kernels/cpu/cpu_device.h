@@ -153,6 +153,10 @@ dpb_status dpb_cpu_relu(dpb_device *device, enum dpb_op op, const void *args);
 dpb_status dpb_cpu_bias(dpb_device *device, enum dpb_op op, const void *args);
 dpb_status dpb_cpu_softmax_xent(dpb_device *device, enum dpb_op op, const void *args);
 dpb_status dpb_cpu_sgd(dpb_device *device, enum dpb_op op, const void *args);
+dpb_status dpb_cpu_adamw(dpb_device *device, enum dpb_op op, const void *args);
+dpb_status dpb_cpu_lamb(dpb_device *device, enum dpb_op op, const void *args);
+dpb_status dpb_cpu_lars(dpb_device *device, enum dpb_op op, const void *args);
+dpb_status dpb_cpu_adagrad(dpb_device *device, enum dpb_op op, const void *args);
 dpb_status dpb_cpu_scale(dpb_device *device, enum dpb_op op, const void *args);
 
 /* Our own loops are compiled for several instruction sets, chosen when the program starts. clang 14

@@ -280,6 +280,11 @@ static const struct operator operators[] = {
         [DPB_OP_SOFTMAX_XENT_FWD] = {dpb_cpu_softmax_xent, false},
         [DPB_OP_SOFTMAX_XENT_BWD] = {dpb_cpu_softmax_xent, false},
         [DPB_OP_SGD_MOMENTUM] = {dpb_cpu_sgd, false},
+        [DPB_OP_ADAMW] = {dpb_cpu_adamw, false},
+        [DPB_OP_LAMB] = {dpb_cpu_lamb, false},
+        [DPB_OP_LARS] = {dpb_cpu_lars, false},
+        [DPB_OP_ADAGRAD] = {dpb_cpu_adagrad, false},
+        [DPB_OP_ROWWISE_ADAGRAD] = {dpb_cpu_adagrad, false},
         [DPB_OP_SCALE] = {dpb_cpu_scale, false},
 };
 

@@ -1,6 +1,6 @@
-/* Our own loops: ReLU, bias, SGD with momentum, scale, softmax with cross-entropy. Written so that
- * the compiler vectorises them; they are limited by memory. Threads split elements, columns or
- * rows, never a sum, so the number of threads does not change a bit. */
+/* Our own loops: ReLU, bias, scale, softmax with cross-entropy. Written so that the compiler
+ * vectorises them; they are limited by memory. Threads split elements, columns or rows, never a
+ * sum, so the number of threads does not change a bit. */
 #include "cpu_device.h"
 
 #include <math.h>
@@ -99,30 +99,6 @@ dpb_status dpb_cpu_bias(dpb_device *device, enum dpb_op op, const void *args)
         dpb_cpu_parallel(device->threads, m, GRAIN / n + 1, bias_fwd, &a);
     else
         dpb_cpu_parallel(device->threads, n, GRAIN / m + 16, bias_bwd, &a);
-    return DPB_OK;
-}
-
-DPB_CPU_CLONES static void sgd(void *ctx, int64_t begin, int64_t end)
-{
-    const struct dpb_sgd_args *a = ctx;
-    float *restrict param = a->param, *restrict momentum = a->momentum;
-    const float *restrict grad = a->grad;
-    float lr = a->lr, mu = a->mu, weight_decay = a->weight_decay;
-
-    for (int64_t i = begin; i < end; i++) {
-        float m = mu * momentum[i] + (grad[i] + weight_decay * param[i]);
-
-        momentum[i] = m;
-        param[i] -= lr * m;
-    }
-}
-
-dpb_status dpb_cpu_sgd(dpb_device *device, enum dpb_op op, const void *args)
-{
-    struct dpb_sgd_args a = *(const struct dpb_sgd_args *)args;
-
-    (void)op;
-    dpb_cpu_parallel(device->threads, a.count, GRAIN, sgd, &a);
     return DPB_OK;
 }
 

@@ -1,4 +1,4 @@
-/* ReLU, bias, SGD with momentum, scale. */
+/* ReLU, bias, scale. */
 #include "reference_arrays.h"
 
 dpb_status dpb_ref_relu(enum dpb_op op, const void *op_args)
@@ -34,21 +34,6 @@ dpb_status dpb_ref_bias(enum dpb_op op, const void *op_args)
             out[i % n] += in[i];
     }
     return dpb_ref_finish(&arrays, DPB_OK);
-}
-
-dpb_status dpb_ref_sgd(enum dpb_op op, const void *op_args)
-{
-    const struct dpb_sgd_args *args = op_args;
-
-    (void)op;
-    for (int64_t i = 0; i < args->count; i++) {
-        double g = (double)args->grad[i] + (double)args->weight_decay * (double)args->param[i];
-        double momentum = (double)args->mu * (double)args->momentum[i] + g;
-
-        args->momentum[i] = (float)momentum;
-        args->param[i] = (float)((double)args->param[i] - (double)args->lr * momentum);
-    }
-    return DPB_OK;
 }
 
 dpb_status dpb_ref_scale(enum dpb_op op, const void *op_args)

@@ -96,6 +96,11 @@ static const reference references[] = {
         [DPB_OP_SOFTMAX_XENT_FWD] = dpb_ref_softmax_xent,
         [DPB_OP_SOFTMAX_XENT_BWD] = dpb_ref_softmax_xent,
         [DPB_OP_SGD_MOMENTUM] = dpb_ref_sgd,
+        [DPB_OP_ADAMW] = dpb_ref_adam,
+        [DPB_OP_LAMB] = dpb_ref_adam,
+        [DPB_OP_LARS] = dpb_ref_lars,
+        [DPB_OP_ADAGRAD] = dpb_ref_adagrad,
+        [DPB_OP_ROWWISE_ADAGRAD] = dpb_ref_adagrad,
         [DPB_OP_SCALE] = dpb_ref_scale,
 };
 

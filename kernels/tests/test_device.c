@@ -494,6 +494,8 @@ static void test_args_of_the_others(void **state)
 
     assert_int_equal(dpb_op_args_check(DPB_OP_SGD_MOMENTUM, &sgd), DPB_OK);
     sgd.momentum = NULL;
+    assert_int_equal(dpb_op_args_check(DPB_OP_SGD_MOMENTUM, &sgd), DPB_OK);
+    sgd.mu = 0.5f;
     assert_misfit(DPB_OP_SGD_MOMENTUM, &sgd, "momentum is NULL");
     sgd.count = 0;
     assert_int_equal(dpb_op_args_check(DPB_OP_SGD_MOMENTUM, &sgd), DPB_OK);
