@@ -1,6 +1,7 @@
 #include "fixture.h"
 
 #include "dpb_log.h"
+#include "dpb_rng.h"
 #include "dpb_test.h"
 
 #define LOG_BYTES 65536
@@ -76,7 +77,46 @@ static void open_memory(struct fixture *fixture)
         fixture->grads[i] = 77.0f;
 }
 
-static void open_batch(struct fixture *fixture, int64_t samples)
+static int32_t *random_ints(struct dpb_rng *rng, int64_t count, int64_t below)
+{
+    int32_t *made = must_alloc((size_t)count * sizeof(*made));
+
+    for (int64_t i = 0; i < count; i++)
+        made[i] = (int32_t)dpb_rng_below(rng, (uint64_t)below);
+    return made;
+}
+
+/* One predicted position in every stretch of sequence / predicted; segments are halves. */
+static void open_tokens(struct fixture *fixture, int64_t samples)
+{
+    const struct dpb_model *model = fixture->model;
+    int64_t sequence = model->sequence, predicted = model->predicted;
+    int64_t stretch = sequence / predicted;
+    struct dpb_rng rng;
+
+    dpb_rng_init(&rng, 5, 0);
+    fixture->tokens = random_ints(&rng, samples * sequence, model->vocabulary);
+    fixture->segments = random_ints(&rng, samples * sequence, 1);
+    fixture->predict_position = random_ints(&rng, samples * predicted, stretch);
+    fixture->predict_token = random_ints(&rng, samples * predicted, model->vocabulary);
+    fixture->label = random_ints(&rng, samples, 2);
+    for (int64_t i = 0; i < samples * predicted; i++) {
+        fixture->predict_position[i] += (int32_t)(i % predicted * stretch);
+        if (model->next_token && (i + 1) % sequence != 0)
+            fixture->predict_token[i] = fixture->tokens[i + 1];
+    }
+    for (int64_t i = 0; i < samples * sequence; i++)
+        fixture->segments[i] = i % sequence >= sequence / 2;
+    fixture->batch = (struct dpb_batch){.samples = samples,
+                                        .sample_ids = fixture->ids,
+                                        .label = fixture->label,
+                                        .tokens = fixture->tokens,
+                                        .segments = fixture->segments,
+                                        .predict_position = fixture->predict_position,
+                                        .predict_token = fixture->predict_token};
+}
+
+static void open_images(struct fixture *fixture, int64_t samples)
 {
     struct dpb_dataset_config config = {
             .kind = "synthetic", .classes = fixture->model->classes, .seed = 5};
@@ -87,9 +127,6 @@ static void open_batch(struct fixture *fixture, int64_t samples)
     elements = config.sample_dim[0] * config.sample_dim[1] * config.sample_dim[2];
     fixture->x = must_alloc((size_t)(samples * elements) * sizeof(float));
     fixture->label = must_alloc((size_t)samples * sizeof(int32_t));
-    fixture->ids = must_alloc((size_t)samples * sizeof(int64_t));
-    for (int64_t i = 0; i < samples; i++)
-        fixture->ids[i] = i;
     assert_int_equal(dpb_dataset_open(&config, DPB_SPLIT_TRAIN, &dataset), DPB_OK);
     assert_int_equal(dpb_dataset_fetch(dataset, fixture->ids, samples, fixture->x, fixture->label),
                      DPB_OK);
@@ -98,6 +135,17 @@ static void open_batch(struct fixture *fixture, int64_t samples)
                                         .x = fixture->x,
                                         .label = fixture->label,
                                         .sample_ids = fixture->ids};
+}
+
+static void open_batch(struct fixture *fixture, int64_t samples)
+{
+    fixture->ids = must_alloc((size_t)samples * sizeof(int64_t));
+    for (int64_t i = 0; i < samples; i++)
+        fixture->ids[i] = i;
+    if (fixture->model->input == DPB_INPUT_TOKENS)
+        open_tokens(fixture, samples);
+    else
+        open_images(fixture, samples);
 }
 
 void fixture_open(struct fixture *fixture, const struct dpb_device_ops *device,
@@ -134,6 +182,10 @@ void fixture_close(struct fixture *fixture)
     free(fixture->grads);
     free(fixture->x);
     free(fixture->label);
+    free(fixture->tokens);
+    free(fixture->segments);
+    free(fixture->predict_position);
+    free(fixture->predict_token);
     free(fixture->ids);
 }
 
