@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "dpb_host.h"
+#include "dpb_memory.h"
 
 struct run_options {
     char out[DPB_OPTION_TEXT_BYTES];
@@ -34,6 +35,7 @@ static dpb_status run(const struct dpb_registry *registry, const struct dpb_comm
     DPB_TRY(dpb_plan_build(&input, &plan));
     dpb_status st;
     DPB_TRY_GOTO(st, dpb_driver_preflight(registry, &plan), out);
+    DPB_TRY_GOTO(st, dpb_memory_check_plan(registry, &plan), out);
     DPB_TRY_GOTO(st, dpb_run_folder_new(o->out[0] ? o->out : NULL, plan.name, &folder), out);
     struct dpb_execute_config execute = {registry, &plan, folder, false, o->json};
     st = dpb_execute(&execute);

@@ -6,6 +6,7 @@
 #include "dpb_experiment.h"
 #include "dpb_host.h"
 #include "dpb_log.h"
+#include "dpb_memory.h"
 #include "dpb_verify.h"
 
 #define STEPS_MAX 16
@@ -141,6 +142,7 @@ static dpb_status run(const struct dpb_registry *registry, const struct dpb_comm
     DPB_TRY_GOTO(st, dpb_plan_build(&input, &plan), out);
     DPB_TRY_GOTO(st, check_steps(&plan), out);
     DPB_TRY_GOTO(st, dpb_driver_preflight(registry, &plan), out);
+    DPB_TRY_GOTO(st, dpb_memory_check_plan(registry, &plan), out);
     st = verify_cells(registry, &plan, o->json);
 out:
     dpb_plan_release(&plan);

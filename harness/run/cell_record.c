@@ -261,6 +261,13 @@ static bool replicas_identical(const struct dpb_launch_result *result)
     return true;
 }
 
+static dpb_json *predicted_memory(const struct dpb_cell_outcome *o)
+{
+    dpb_json *memory = dpb_json_object();
+    dpb_memory_to_json(o->memory, o->memory_limit_bytes, memory);
+    return memory;
+}
+
 static void put_parts(const struct dpb_cell_outcome *o, dpb_json *record)
 {
     const struct dpb_launch_result *result = o->result;
@@ -291,8 +298,7 @@ static void put_parts(const struct dpb_cell_outcome *o, dpb_json *record)
     const struct dpb_device_ops *ops = dpb_registry_device(o->registry, e->device);
     dpb_json_set_bool(record, "simulated", (ops->flags & DPB_DEVICE_VIRTUAL_TIME) != 0);
     dpb_json_set(record, "plan", dpb_json_copy(dpb_json_get(result->ranks[0], "plan")));
-    dpb_json *memory = dpb_json_object();
-    dpb_json_set_absent(memory, "predicted_bytes", "this version does not predict memory");
+    dpb_json *memory = predicted_memory(o);
     dpb_json_set_int(memory, "measured_bytes", peak);
     dpb_json_set(memory, "parts", dpb_json_copy(dpb_json_get(result->ranks[0], "memory")));
     dpb_json_set(record, "memory", memory);
@@ -592,14 +598,17 @@ static bool put_probe(const struct dpb_cell_outcome *o, dpb_json *record)
     return flagged;
 }
 
-static void put_absent(dpb_json *record, const char *reason)
+static void put_absent(const struct dpb_cell_outcome *o, dpb_json *record, const char *reason)
 {
-    static const char *const keys[] = {"device",  "comm",          "verified", "phases",
-                                       "overlap", "communication", "memory",   "throughput",
-                                       "energy",  "training",      "trace"};
+    static const char *const keys[] = {"device",   "comm",          "verified",   "phases",
+                                       "overlap",  "communication", "throughput", "energy",
+                                       "training", "trace"};
     for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++)
         dpb_json_set_absent(record, keys[i], reason);
     dpb_json_set_absent(record, "progress", reason);
+    dpb_json *memory = predicted_memory(o);
+    dpb_json_set_absent(memory, "measured_bytes", reason);
+    dpb_json_set(record, "memory", memory);
     dpb_json_set(record, "samples_step_ns", dpb_json_array());
     dpb_json_set_bool(record, "emulated", false);
     dpb_json_set_bool(record, "simulated", false);
@@ -640,7 +649,7 @@ dpb_status dpb_cell_record_build(const struct dpb_cell_outcome *o, dpb_json **re
 {
     dpb_json *json = dpb_json_object();
     char time_utc[32], fingerprint[17], reason[1024];
-    enum dpb_record_status status = record_status(o->status);
+    enum dpb_record_status status = o->skipped ? DPB_RECORD_SKIPPED : record_status(o->status);
     snprintf(reason, sizeof(reason), "%s",
              o->result->reason[0] ? o->result->reason : dpb_status_text(o->status));
     dpb_clock_utc_text(time_utc, sizeof(time_utc));
@@ -663,7 +672,7 @@ dpb_status dpb_cell_record_build(const struct dpb_cell_outcome *o, dpb_json **re
             return st;
         }
     } else {
-        put_absent(json, reason);
+        put_absent(o, json, reason);
     }
     put_warnings(o, flagged, json);
     dpb_host_fingerprint(o->host, dpb_json_get(json, "device"), fingerprint);

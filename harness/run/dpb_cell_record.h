@@ -6,6 +6,7 @@
 
 #include "dpb_json.h"
 #include "dpb_launcher.h"
+#include "dpb_memory.h"
 #include "dpb_plan.h"
 #include "dpb_record.h"
 #include "dpb_status.h"
@@ -28,7 +29,10 @@ struct dpb_cell_outcome {
     const struct dpb_plan *plan;
     struct dpb_plan_launch launch;
     int64_t order;
-    dpb_status status; /* of the launch that counts */
+    dpb_status status;               /* of the launch that counts */
+    bool skipped;                    /* never launched; the result's reason says why */
+    const struct dpb_memory *memory; /* as predicted */
+    int64_t memory_limit_bytes;
     const struct dpb_launch_result *result;
     const dpb_json *host;               /* dpb_host_json() */
     const struct dpb_attempt *attempts; /* all launches of this cell and repeat */

@@ -23,6 +23,7 @@ struct dpb_progress {
     int64_t step;          /* of the slowest rank; -1 when the launch has ended */
     int64_t steps;         /* it will train; 0 when only the data set tells */
     dpb_status status;     /* when it has ended */
+    bool skipped;          /* it was not launched, since it does not fit into memory */
     double median_step_ns; /* when it has ended; NaN when it failed */
     double availability;
     bool repeats_for_noise; /* ended below the probe limit, and is tried again */
@@ -56,8 +57,10 @@ dpb_status dpb_run_plan_read(const struct dpb_registry *registry, const char *fo
 /* Are the parts of all cells available here, and the data set? Logged; nothing is run. */
 dpb_status dpb_driver_preflight(const struct dpb_registry *registry, const struct dpb_plan *plan);
 
-/* Run the plan. DPB_OK when every launch is ok; else the status of the first that is not
- * (DPB_ERR_INTERRUPTED when interrupted). Records and manifest are valid in every case. */
+/* Run the plan. A cell that does not fit into memory is recorded as skipped; that is not ok either
+ * (DPB_ERR_NO_MEMORY): a result is missing. DPB_OK when every launch is ok; else the status of the
+ * first that is not (DPB_ERR_INTERRUPTED when interrupted). Records and manifest are valid in every
+ * case. */
 dpb_status dpb_driver_run(const struct dpb_driver_config *config, struct dpb_driver_result *result);
 
 #ifdef __cplusplus

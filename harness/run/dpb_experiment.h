@@ -45,6 +45,7 @@ struct dpb_experiment {
     int64_t stall_timeout_ns;
     double probe_limit_ratio;
     int64_t probe_retries;
+    int64_t memory_limit_bytes; /* DPB_AUTO: what is available */
 };
 
 enum dpb_data_kind {

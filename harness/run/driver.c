@@ -14,6 +14,7 @@
 #include "dpb_host.h"
 #include "dpb_launcher.h"
 #include "dpb_log.h"
+#include "dpb_memory.h"
 #include "dpb_probe.h"
 #include "dpb_record.h"
 #include "dpb_worker.h"
@@ -341,6 +342,17 @@ static dpb_status launch_with_retries(struct driver *d, const struct dpb_experim
     }
 }
 
+/* A cell that cannot fit is recorded without being launched; the others go on. */
+static dpb_status refuse(const struct dpb_memory *memory, int64_t limit_bytes,
+                         struct dpb_launch_result *result)
+{
+    struct dpb_str reason = {0};
+    dpb_memory_refusal(memory, limit_bytes, &reason);
+    snprintf(result->reason, sizeof(result->reason), "%s", reason.text ? reason.text : "memory");
+    dpb_str_release(&reason);
+    return DPB_ERR_NO_MEMORY;
+}
+
 static dpb_status run_launch(struct driver *d, size_t n)
 {
     const struct dpb_plan *plan = d->config->plan;
@@ -357,15 +369,21 @@ static dpb_status run_launch(struct driver *d, size_t n)
             .tick = tick,
             .tick_ctx = d,
     };
-    struct dpb_attempt attempts[ATTEMPTS_MAX];
+    struct dpb_attempt attempts[ATTEMPTS_MAX] = {{NAN, NAN, NAN, NAN}};
     struct dpb_launch_result result = {0};
-    int count, used;
+    struct dpb_memory memory;
+    int64_t memory_limit_bytes = dpb_memory_limit(cell->config);
+    int count = 0, used = 0;
+    dpb_memory_predict(d->config->registry, cell->config, &memory);
+    bool skipped = memory.total_bytes > memory_limit_bytes;
     d->progress.label = cell->label;
     d->progress.repeat = plan->order[n].repeat;
     d->progress.step = 0;
     d->progress.steps = e->steps == DPB_AUTO ? 0 : e->steps;
     tell(d);
-    dpb_status launched = launch_with_retries(d, e, &launch, &result, attempts, &count, &used);
+    dpb_status launched =
+            skipped ? refuse(&memory, memory_limit_bytes, &result)
+                    : launch_with_retries(d, e, &launch, &result, attempts, &count, &used);
     struct dpb_cell_outcome outcome = {
             .run_id = d->run_id,
             .run_folder = d->config->folder,
@@ -374,6 +392,9 @@ static dpb_status run_launch(struct driver *d, size_t n)
             .launch = plan->order[n],
             .order = (int64_t)n,
             .status = launched,
+            .skipped = skipped,
+            .memory = &memory,
+            .memory_limit_bytes = memory_limit_bytes,
             .result = &result,
             .host = d->host,
             .attempts = attempts,
@@ -400,6 +421,7 @@ static dpb_status run_launch(struct driver *d, size_t n)
     d->progress.done++;
     d->progress.step = -1;
     d->progress.status = launched;
+    d->progress.skipped = skipped;
     d->progress.median_step_ns = attempts[used].median_step_ns;
     d->progress.availability = attempts[used].availability;
     tell(d);

@@ -88,6 +88,9 @@ static const struct dpb_option rows[] = {
      .help = "share of a core that must be available; below it a cell is repeated and flagged", .flags = DPB_OPT_NO_AXIS | DPB_OPT_NO_RECORD},
     {.name = "probe-retries", .type = DPB_OPT_INT, .offset = AT(probe_retries), .default_text = "1", .min = 0, .max = 100, .category = MEAS,
      .help = "how often a cell below the probe limit is repeated", .flags = DPB_OPT_NO_AXIS | DPB_OPT_NO_RECORD},
+    {.name = "memory-limit", .type = DPB_OPT_SIZE, .offset = AT(memory_limit_bytes), .default_text = "auto", .min = 0x1p20, .max = 0x1p50, .category = MEAS,
+     .help = "a cell predicted to need more, all ranks together, is not run; auto: what is available when it starts",
+     .flags = DPB_OPT_AUTO | DPB_OPT_NO_AXIS | DPB_OPT_NO_RECORD},
 };
 /* clang-format on */
 

@@ -150,3 +150,27 @@ load helper
     assert_exit 0
     assert_json "$(records_file)" 'd[0]["config"]["threads_per_rank"]' 1
 }
+
+@test "memory is predicted before and measured after" {
+    dpbench run "${quick[@]}" --ranks 2 -o out
+    assert_exit 0
+    file=$(records_file)
+    assert_json "$file" 'sum(v for v in d[0]["memory"]["predicted"].values()) == d[0]["memory"]["predicted_bytes"]' true
+    assert_json "$file" 'all(d[0]["memory"]["predicted"][k] == v for k, v in d[0]["memory"]["parts"].items())' true
+    assert_json "$file" '0.5 < d[0]["memory"]["measured_bytes"] / d[0]["memory"]["predicted_bytes"] < 2' true
+    assert_json "$file" 'd[0]["memory"]["limit_bytes"] > d[0]["memory"]["predicted_total_bytes"]' true
+}
+
+@test "what cannot fit into memory is refused with the arithmetic" {
+    dpbench run "${quick[@]}" --ranks 2 --memory-limit 20MiB
+    assert_exit 3
+    assert_output 'memory: 2 ranks need .* MiB, the limit is 20.0 MiB; each rank: parameters 2.55 MiB \+'
+    assert_output 'hint: .*--batch-per-rank.*--ranks'
+    assert_nothing_written
+    dpbench verify --workload mnist-mlp --data synthetic --batch-per-rank 8 --memory-limit 20MiB
+    assert_exit 3
+    assert_nothing_written
+    dpbench run --data synthetic --ranks 1 --batch-per-rank 1000000000 --steps 4 --warmup 2
+    assert_exit 3
+    assert_nothing_written
+}

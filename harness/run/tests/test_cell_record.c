@@ -181,6 +181,8 @@ static void test_numbers(void **state)
     assert_true(real(record, "training/loss_last") == 4.0);
     assert_true(real(record, "training/test_accuracy") == 0.8);
     assert_int_equal(number(record, "memory/measured_bytes"), 1001);
+    assert_int_equal(number(record, "memory/predicted/activations"),
+                     f.memory.part_bytes[DPB_MEMORY_ACTIVATIONS]);
     assert_true(fabs(real(record, "trace/overhead_ratio") - 24 / 13.5) < 1e-12);
     assert_true(dpb_json_as_bool(dpb_json_get(record, "emulated"), false));
     assert_false(dpb_json_as_bool(dpb_json_path(record, "probe/flagged"), true));
@@ -293,6 +295,33 @@ static void test_failure_has_no_numbers(void **state)
     close_fixture(&f);
 }
 
+/* What was not launched has a prediction, and no measurement. */
+static void test_a_cell_that_does_not_fit_is_skipped(void **state)
+{
+    (void)state;
+    struct fixture f;
+    dpb_json *record = NULL;
+    char why[256];
+    open_fixture(&f, 1.0);
+    for (int r = 0; r < 2; r++)
+        dpb_json_free(f.result.ranks[r]);
+    f.result.rank_count = 0;
+    snprintf(f.result.reason, sizeof(f.result.reason), "memory: 2 ranks need 3 GiB");
+    f.outcome.status = DPB_ERR_NO_MEMORY;
+    f.outcome.skipped = true;
+    f.outcome.attempt_count = 0;
+    assert_int_equal(dpb_cell_record_build(&f.outcome, &record), DPB_OK);
+    assert_int_equal(dpb_record_check(record, why), DPB_OK);
+    assert_string_equal(dpb_json_as_string(dpb_json_get(record, "status"), ""), "skipped");
+    assert_string_equal(dpb_json_as_string(dpb_json_get(record, "reason"), ""), f.result.reason);
+    assert_int_equal(number(record, "memory/predicted_bytes"), f.memory.rank_bytes);
+    assert_int_equal(number(record, "memory/predicted_total_bytes"), f.memory.total_bytes);
+    assert_int_equal(number(record, "memory/limit_bytes"), 1 << 30);
+    assert_int_equal(dpb_json_type(dpb_json_path(record, "memory/measured_bytes")), DPB_JSON_NULL);
+    dpb_json_free(record);
+    close_fixture(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -302,6 +331,7 @@ int main(void)
             cmocka_unit_test(test_a_loss_that_is_not_finite_is_invalid),
             cmocka_unit_test(test_replicas_that_differ_are_invalid),
             cmocka_unit_test(test_failure_has_no_numbers),
+            cmocka_unit_test(test_a_cell_that_does_not_fit_is_skipped),
     };
     return DPB_RUN_TESTS(tests);
 }

@@ -1,0 +1,301 @@
+#include "dpb_memory.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "dpb_experiment.h"
+#include "dpb_log.h"
+#include "dpb_step.h"
+#include "dpb_units.h"
+
+/* Resident in a rank beyond the other parts: 12.4 MB with mnist-mlp, 15.4 MB with mnist-cnn, at
+ * batch 1 (peak of getrusage, oneDNN 2.6.3, Debian 12, x86-64, 1 thread, December 2026). Half of it
+ * is code of libraries, which ranks share; the total counts it once per rank all the same, since
+ * 7 MB too many refuse nothing that fits well. */
+#define RUNTIME_BYTES INT64_C(15000000)
+
+#define IDX_TRAIN_SAMPLES INT64_C(60000)
+#define IDX_TEST_SAMPLES  INT64_C(10000)
+
+static const char *const part_keys[DPB_MEMORY_PARTS] = {
+        [DPB_MEMORY_PARAMETERS] = "parameters", [DPB_MEMORY_GRADIENTS] = "gradients",
+        [DPB_MEMORY_OPTIMIZER] = "optimizer",   [DPB_MEMORY_ACTIVATIONS] = "activations",
+        [DPB_MEMORY_WORKSPACE] = "workspace",   [DPB_MEMORY_DATA] = "data",
+        [DPB_MEMORY_RUNTIME] = "runtime",       [DPB_MEMORY_PEERS] = "peer_gradients",
+};
+
+/* ---- sums that do not wrap ---- */
+
+static int64_t plus(int64_t a, int64_t b)
+{
+    int64_t sum;
+    return __builtin_add_overflow(a, b, &sum) ? INT64_MAX : sum;
+}
+
+static int64_t times(int64_t a, int64_t b)
+{
+    int64_t product;
+    return __builtin_mul_overflow(a, b, &product) ? INT64_MAX : product;
+}
+
+/* ---- prediction ---- */
+
+static void set_unknown(struct dpb_memory *memory, enum dpb_memory_part part, const char *why)
+{
+    memory->part_bytes[part] = DPB_MEMORY_UNKNOWN;
+    memory->why_unknown[part] = why;
+}
+
+/* The CPU device packs input and output of one convolution at a time for its weight gradient, in a
+ * buffer that all share. Of a layer's input only the output before it is known, which is the same
+ * in a chain: mnist-cnn takes 58,496 floats per sample, as measured. */
+static int64_t workspace_bytes(const struct dpb_model *model, int64_t batch)
+{
+    int64_t most = 0;
+    for (int i = 1; i < model->layer_count; i++) {
+        int64_t elements = model->layers[i].out_elements_per_sample +
+                           model->layers[i - 1].out_elements_per_sample;
+        if (strcmp(model->layers[i].kind, "conv2d") == 0 && elements > most)
+            most = elements;
+    }
+    return times(times(most, batch), (int64_t)sizeof(float));
+}
+
+/* One split of images: the files are in the memory of every rank as bytes, with a label each; a
+ * shuffled order, and a batch of floats. */
+static int64_t images_bytes(const struct dpb_model *model, bool files, int64_t samples,
+                            int64_t batch)
+{
+    int64_t pixels = model->sample_dim[0] * model->sample_dim[1] * model->sample_dim[2];
+    int64_t sample_bytes = (files ? pixels + 1 : 0) + (int64_t)sizeof(int64_t);
+    int64_t batch_bytes = pixels * (int64_t)sizeof(float) + (int64_t)sizeof(int32_t);
+    return plus(times(samples, sample_bytes), times(batch, batch_bytes));
+}
+
+static void predict_data(const struct dpb_experiment *e, const struct dpb_model *model,
+                         struct dpb_memory *memory)
+{
+    bool evaluate =
+            e->evaluate == DPB_EVALUATE_ON || (e->evaluate == DPB_EVALUATE_AUTO && e->epochs > 0);
+    bool files = e->data == DPB_DATA_FASHION_MNIST || e->data == DPB_DATA_MNIST;
+    if (model->input != DPB_INPUT_IMAGES || (!files && e->data != DPB_DATA_SYNTHETIC)) {
+        set_unknown(memory, DPB_MEMORY_DATA, "only known when the data set is open");
+        return;
+    }
+    int64_t bytes = images_bytes(model, files, IDX_TRAIN_SAMPLES, e->batch_per_rank);
+    if (evaluate)
+        bytes = plus(bytes, images_bytes(model, files, IDX_TEST_SAMPLES, e->batch_per_rank));
+    memory->part_bytes[DPB_MEMORY_DATA] = bytes;
+}
+
+static void sum_up(struct dpb_memory *memory)
+{
+    for (int p = 0; p < DPB_MEMORY_PARTS; p++) {
+        if (memory->part_bytes[p] == DPB_MEMORY_UNKNOWN) {
+            memory->at_least = true;
+            continue;
+        }
+        memory->rank_bytes = plus(memory->rank_bytes, memory->part_bytes[p]);
+        if (p != DPB_MEMORY_PEERS)
+            memory->total_bytes =
+                    plus(memory->total_bytes, times(memory->ranks, memory->part_bytes[p]));
+    }
+}
+
+void dpb_memory_predict(const struct dpb_registry *registry, const dpb_config *config,
+                        struct dpb_memory *memory)
+{
+    const struct dpb_experiment *e = dpb_config_struct(config, "experiment");
+    const struct dpb_workload_ops *workload = dpb_registry_workload(registry, e->workload);
+    const struct dpb_comm_ops *comm = dpb_registry_comm(registry, e->comm);
+    const void *options = dpb_config_struct(config, "workload");
+    const struct dpb_model *model = workload->model(options);
+    struct dpb_step_memory step;
+
+    *memory = (struct dpb_memory){.ranks = e->ranks};
+    dpb_step_memory_predict(model, &step);
+    memory->part_bytes[DPB_MEMORY_PARAMETERS] = step.parameters;
+    memory->part_bytes[DPB_MEMORY_GRADIENTS] = step.gradients;
+    memory->part_bytes[DPB_MEMORY_OPTIMIZER] = step.optimizer;
+    if (workload->activation_bytes_for)
+        memory->part_bytes[DPB_MEMORY_ACTIVATIONS] =
+                workload->activation_bytes_for(options, e->batch_per_rank);
+    else
+        set_unknown(memory, DPB_MEMORY_ACTIVATIONS, "this workload does not tell beforehand");
+    memory->part_bytes[DPB_MEMORY_WORKSPACE] = workspace_bytes(model, e->batch_per_rank);
+    predict_data(e, model, memory);
+    memory->part_bytes[DPB_MEMORY_RUNTIME] = RUNTIME_BYTES;
+    if (comm->flags & DPB_COMM_SEGMENT)
+        memory->part_bytes[DPB_MEMORY_PEERS] = times(e->ranks - 1, step.gradients);
+    sum_up(memory);
+}
+
+/* ---- what there is ---- */
+
+/* The whole number after `key` in a file, times `unit`; -1 when there is none ("max"). */
+static int64_t number_in(const char *path, const char *key, int64_t unit)
+{
+    FILE *file = fopen(path, "re");
+    char line[256];
+    int64_t value = -1;
+    while (file && value < 0 && fgets(line, sizeof(line), file)) {
+        size_t length = strlen(key);
+        char *end;
+        if (strncmp(line, key, length) != 0)
+            continue;
+        long long number = strtoll(line + length, &end, 10);
+        if (end != line + length && number >= 0)
+            value = times(number, unit);
+    }
+    if (file)
+        fclose(file);
+    return value;
+}
+
+/* Names of one version of control groups. */
+struct cgroup_files {
+    const char *mount, *limit, *usage, *cache_key;
+};
+
+static const struct cgroup_files cgroup_v2 = {"sys/fs/cgroup", "memory.max", "memory.current",
+                                              "inactive_file "};
+static const struct cgroup_files cgroup_v1 = {"sys/fs/cgroup/memory", "memory.limit_in_bytes",
+                                              "memory.usage_in_bytes", "total_inactive_file "};
+
+static int64_t cgroup_number(const char *root, const struct cgroup_files *files, const char *group,
+                             const char *name, const char *key)
+{
+    char path[4096];
+    int length = snprintf(path, sizeof(path), "%s/%s%s/%s", root, files->mount, group, name);
+    return length < (int)sizeof(path) ? number_in(path, key, 1) : -1;
+}
+
+/* The least that a group and its ancestors leave. In a container the mount is its own group, and
+ * the path may be the host's: what is not there limits nothing. */
+static int64_t cgroup_room(const char *root, const struct cgroup_files *files, char *group)
+{
+    int64_t least = INT64_MAX;
+    for (;;) {
+        int64_t limit = cgroup_number(root, files, group, files->limit, "");
+        int64_t usage = cgroup_number(root, files, group, files->usage, "");
+        int64_t cache = cgroup_number(root, files, group, "memory.stat", files->cache_key);
+        if (limit >= 0) {
+            int64_t used = (usage > 0 ? usage : 0) - (cache > 0 ? cache : 0);
+            int64_t room = limit - (used > 0 ? used : 0);
+            room = room > 0 ? room : 0;
+            least = room < least ? room : least;
+        }
+        char *slash = strrchr(group, '/');
+        if (!slash)
+            return least;
+        *slash = '\0';
+    }
+}
+
+/* Lines of /proc/self/cgroup: "0::/group" (version 2), "4:memory:/group" (version 1). */
+static int64_t cgroups_room(const char *root)
+{
+    char path[4096], line[4096];
+    int64_t least = INT64_MAX;
+    snprintf(path, sizeof(path), "%s/proc/self/cgroup", root);
+    FILE *file = fopen(path, "re");
+    while (file && fgets(line, sizeof(line), file)) {
+        char *controllers = strchr(line, ':');
+        char *group = controllers ? strchr(controllers + 1, ':') : NULL;
+        if (!group)
+            continue;
+        *group++ = '\0';
+        group[strcspn(group, "\n")] = '\0';
+        const struct cgroup_files *files = strcmp(controllers + 1, "") == 0         ? &cgroup_v2
+                                           : strcmp(controllers + 1, "memory") == 0 ? &cgroup_v1
+                                                                                    : NULL;
+        int64_t room = files ? cgroup_room(root, files, group) : INT64_MAX;
+        least = room < least ? room : least;
+    }
+    if (file)
+        fclose(file);
+    return least;
+}
+
+int64_t dpb_memory_available(const char *root)
+{
+    char path[4096];
+    snprintf(path, sizeof(path), "%s/proc/meminfo", root);
+    int64_t machine = number_in(path, "MemAvailable:", 1024);
+    int64_t groups = cgroups_room(root);
+    return machine >= 0 && machine < groups ? machine : groups;
+}
+
+int64_t dpb_memory_limit(const dpb_config *config)
+{
+    const struct dpb_experiment *e = dpb_config_struct(config, "experiment");
+    return e->memory_limit_bytes == DPB_AUTO ? dpb_memory_available("") : e->memory_limit_bytes;
+}
+
+/* ---- what is said ---- */
+
+static void append_size(struct dpb_str *out, const char *before, int64_t bytes)
+{
+    char size[DPB_UNIT_TEXT_BYTES];
+    dpb_human_size((double)bytes, 3, size, sizeof(size));
+    dpb_str_appendf(out, "%s%s", before, size);
+}
+
+void dpb_memory_refusal(const struct dpb_memory *memory, int64_t limit_bytes, struct dpb_str *out)
+{
+    dpb_str_appendf(out, "memory: %" PRId64 " %s", memory->ranks,
+                    memory->ranks == 1 ? "rank needs" : "ranks need");
+    append_size(out, memory->at_least ? " at least " : " ", memory->total_bytes);
+    append_size(out, ", the limit is ", limit_bytes);
+    dpb_str_append(out, "; each rank:");
+    for (int p = 0; p < DPB_MEMORY_PEERS; p++) {
+        if (p > 0)
+            dpb_str_append(out, " +");
+        dpb_str_appendf(out, " %s ", part_keys[p]);
+        if (memory->part_bytes[p] == DPB_MEMORY_UNKNOWN)
+            dpb_str_append(out, "(not known)");
+        else
+            append_size(out, "", memory->part_bytes[p]);
+    }
+}
+
+dpb_status dpb_memory_check_plan(const struct dpb_registry *registry, const struct dpb_plan *plan)
+{
+    for (size_t i = 0; i < plan->cell_count; i++) {
+        const dpb_config *config = plan->cells[i].config;
+        int64_t limit_bytes = dpb_memory_limit(config);
+        struct dpb_memory memory;
+        struct dpb_str text = {0};
+        dpb_memory_predict(registry, config, &memory);
+        if (memory.total_bytes <= limit_bytes)
+            continue;
+        dpb_memory_refusal(&memory, limit_bytes, &text);
+        dpb_error("%s", text.failed ? "memory: it does not fit" : text.text);
+        dpb_log_hint("use a smaller --batch-per-rank or fewer --ranks; --memory-limit sets the "
+                     "limit by hand");
+        dpb_str_release(&text);
+        return DPB_ERR_NO_MEMORY;
+    }
+    return DPB_OK;
+}
+
+void dpb_memory_to_json(const struct dpb_memory *memory, int64_t limit_bytes, dpb_json *json)
+{
+    dpb_json *parts = dpb_json_object();
+    for (int p = 0; p < DPB_MEMORY_PARTS; p++) {
+        if (memory->part_bytes[p] == DPB_MEMORY_UNKNOWN)
+            dpb_json_set_absent(parts, part_keys[p], memory->why_unknown[p]);
+        else
+            dpb_json_set_int(parts, part_keys[p], memory->part_bytes[p]);
+    }
+    dpb_json_set_int(json, "predicted_bytes", memory->rank_bytes);
+    dpb_json_set(json, "predicted", parts);
+    dpb_json_set_int(json, "predicted_total_bytes", memory->total_bytes);
+    dpb_json_set_bool(json, "predicted_at_least", memory->at_least);
+    if (limit_bytes < INT64_MAX)
+        dpb_json_set_int(json, "limit_bytes", limit_bytes);
+    else
+        dpb_json_set_absent(json, "limit_bytes", "this system does not tell what is available");
+}

@@ -1,0 +1,280 @@
+/* What a cell will need, what there is, and what is said when it does not fit. */
+#include "dpb_test.h"
+
+#include <ftw.h>
+#include <stdio.h>
+#include <sys/stat.h>
+
+#include "dpb_log.h"
+#include "dpb_memory.h"
+#include "dpb_workloads.h"
+#include "registry_for_tests.h"
+
+#define MIB ((int64_t)1 << 20)
+
+/* ---- cells ---- */
+
+static void add(struct dpb_settings *flags, const char *name, const char *text)
+{
+    assert_int_equal(dpb_settings_add(flags, registry_for_tests()->options, name, text, name),
+                     DPB_OK);
+}
+
+/* A cell of mnist-cnn or mnist-mlp with this batch of every rank. */
+static void make_plan(const char *workload, const char *ranks, const char *batch, const char *more,
+                      const char *more_text, struct dpb_plan *plan)
+{
+    struct dpb_settings flags = {0};
+    add(&flags, "workload", workload);
+    add(&flags, "ranks", ranks);
+    add(&flags, "batch-per-rank", batch);
+    if (more)
+        add(&flags, more, more_text);
+    struct dpb_plan_input input = {registry_for_tests(), NULL, &flags, false, 2, "t"};
+    assert_int_equal(dpb_plan_build(&input, plan), DPB_OK);
+    dpb_settings_release(&flags);
+}
+
+static struct dpb_memory predict(const char *workload, const char *ranks, const char *batch,
+                                 const char *more, const char *more_text)
+{
+    struct dpb_plan plan;
+    struct dpb_memory memory;
+    make_plan(workload, ranks, batch, more, more_text, &plan);
+    dpb_memory_predict(registry_for_tests(), plan.cells[0].config, &memory);
+    dpb_plan_release(&plan);
+    return memory;
+}
+
+static void test_parts(void **state)
+{
+    (void)state;
+    struct dpb_memory m = predict("mnist-cnn", "1", "4", "data", "synthetic");
+    /* 8 tensors of 288 32 18432 64 1179648 128 1280 10 floats, each at a multiple of 64 bytes */
+    const int64_t parameters = 4 * (288 + 32 + 18432 + 64 + 1179648 + 128 + 1280 + 16);
+    assert_int_equal(m.part_bytes[DPB_MEMORY_PARAMETERS], parameters);
+    assert_int_equal(m.part_bytes[DPB_MEMORY_GRADIENTS], parameters);
+    assert_int_equal(m.part_bytes[DPB_MEMORY_OPTIMIZER], parameters);
+    assert_int_equal(m.part_bytes[DPB_MEMORY_ACTIVATIONS],
+                     dpb_workload_mnist_cnn_ops.activation_bytes_for(NULL, 4));
+    assert_int_equal(m.part_bytes[DPB_MEMORY_WORKSPACE], 4 * 4 * (21632 + 36864));
+    assert_int_equal(m.part_bytes[DPB_MEMORY_DATA], 60000 * 8 + 4 * (784 * 4 + 4));
+    assert_int_equal(m.part_bytes[DPB_MEMORY_PEERS], 0);
+    assert_false(m.at_least);
+    int64_t sum = 0;
+    for (int p = 0; p < DPB_MEMORY_PARTS; p++)
+        sum += m.part_bytes[p];
+    assert_int_equal(m.rank_bytes, sum);
+    assert_int_equal(m.total_bytes, sum);
+}
+
+static void test_ranks_hold_their_gradients_once(void **state)
+{
+    (void)state;
+    struct dpb_memory one = predict("mnist-mlp", "1", "8", NULL, NULL);
+    struct dpb_memory four = predict("mnist-mlp", "4", "8", NULL, NULL);
+    assert_int_equal(four.part_bytes[DPB_MEMORY_PEERS], 3 * four.part_bytes[DPB_MEMORY_GRADIENTS]);
+    assert_int_equal(four.rank_bytes, one.rank_bytes + four.part_bytes[DPB_MEMORY_PEERS]);
+    assert_int_equal(four.total_bytes, 4 * one.total_bytes);
+}
+
+static void test_data_sets(void **state)
+{
+    (void)state;
+    struct dpb_memory m = predict("mnist-mlp", "1", "2", "data", "fashion-mnist");
+    const int64_t train = 60000 * (785 + 8) + 2 * (784 * 4 + 4);
+    assert_int_equal(m.part_bytes[DPB_MEMORY_DATA], train);
+    m = predict("mnist-mlp", "1", "2", "evaluate", "on");
+    assert_int_equal(m.part_bytes[DPB_MEMORY_DATA], train + 10000 * (785 + 8) + 2 * (784 * 4 + 4));
+}
+
+/* mnist-mlp that tells something else of its activations, in a registry of its own. */
+static struct dpb_memory predict_telling(int64_t (*tell)(const void *, int64_t), const char *ranks)
+{
+    struct dpb_workload_ops workload = dpb_workload_mnist_mlp_ops;
+    const struct dpb_workload_ops *const workloads[] = {&workload};
+    struct dpb_registry registry = *registry_for_tests();
+    struct dpb_plan plan;
+    struct dpb_memory memory;
+    workload.activation_bytes_for = tell;
+    registry.workloads = workloads;
+    registry.workload_count = 1;
+    make_plan("mnist-mlp", ranks, "8", NULL, NULL, &plan);
+    dpb_memory_predict(&registry, plan.cells[0].config, &memory);
+    dpb_plan_release(&plan);
+    return memory;
+}
+
+static void test_a_part_that_nobody_knows(void **state)
+{
+    (void)state;
+    struct dpb_memory memory = predict_telling(NULL, "1");
+    struct dpb_str text = {0};
+    assert_int_equal(memory.part_bytes[DPB_MEMORY_ACTIVATIONS], DPB_MEMORY_UNKNOWN);
+    assert_true(memory.at_least);
+    assert_true(memory.rank_bytes > 3 * memory.part_bytes[DPB_MEMORY_PARAMETERS]);
+    dpb_memory_refusal(&memory, MIB, &text);
+    assert_non_null(strstr(text.text, "1 rank needs at least "));
+    assert_non_null(strstr(text.text, "activations (not known)"));
+    dpb_json *json = dpb_json_object();
+    dpb_memory_to_json(&memory, INT64_MAX, json);
+    assert_int_equal(dpb_json_type(dpb_json_path(json, "predicted/activations")), DPB_JSON_NULL);
+    assert_non_null(dpb_json_as_string(dpb_json_path(json, "predicted/activations_reason"), NULL));
+    assert_true(dpb_json_as_bool(dpb_json_get(json, "predicted_at_least"), false));
+    assert_int_equal(dpb_json_type(dpb_json_get(json, "limit_bytes")), DPB_JSON_NULL);
+    dpb_json_free(json);
+    dpb_str_release(&text);
+}
+
+static int64_t a_quarter_of_all(const void *options, int64_t batch_max)
+{
+    (void)options;
+    (void)batch_max;
+    return INT64_MAX / 4;
+}
+
+static void test_sums_do_not_wrap(void **state)
+{
+    (void)state;
+    struct dpb_memory m = predict_telling(a_quarter_of_all, "8");
+    assert_true(m.rank_bytes > INT64_MAX / 4 && m.rank_bytes < INT64_MAX / 2);
+    assert_int_equal(m.total_bytes, INT64_MAX);
+}
+
+/* ---- refusal ---- */
+
+static void keep_line(void *ctx, enum dpb_log_level level, const char *line)
+{
+    char(*lines)[1024] = ctx;
+    (void)level;
+    snprintf(lines[lines[0][0] != '\0'], sizeof(lines[0]), "%s", line);
+}
+
+static void test_what_cannot_fit_is_refused_with_the_arithmetic(void **state)
+{
+    (void)state;
+    struct dpb_plan plan;
+    make_plan("mnist-mlp", "2", "64", "memory-limit", "1GiB", &plan);
+    assert_int_equal(dpb_memory_limit(plan.cells[0].config), 1024 * MIB);
+    assert_int_equal(dpb_memory_check_plan(registry_for_tests(), &plan), DPB_OK);
+    dpb_plan_release(&plan);
+    make_plan("mnist-mlp", "2", "64", "memory-limit", "16MiB", &plan);
+    char lines[2][1024] = {"", ""};
+    dpb_log_set_sink(keep_line, lines);
+    assert_int_equal(dpb_memory_check_plan(registry_for_tests(), &plan), DPB_ERR_NO_MEMORY);
+    dpb_log_set_sink(NULL, NULL);
+    assert_non_null(strstr(lines[0], "error: memory: 2 ranks need "));
+    assert_non_null(strstr(lines[1], "hint: use a smaller --batch-per-rank or fewer --ranks"));
+    dpb_plan_release(&plan);
+
+    struct dpb_memory memory = {.ranks = 2, .total_bytes = 90 * MIB};
+    for (int p = 0; p < DPB_MEMORY_PARTS; p++)
+        memory.part_bytes[p] = (p + 1) * MIB;
+    struct dpb_str text = {0};
+    dpb_memory_refusal(&memory, 16 * MIB, &text);
+    assert_string_equal(text.text,
+                        "memory: 2 ranks need 90.0 MiB, the limit is 16.0 MiB; each rank: "
+                        "parameters 1.00 MiB + gradients 2.00 MiB + optimizer 3.00 MiB + "
+                        "activations 4.00 MiB + workspace 5.00 MiB + data 6.00 MiB + "
+                        "runtime 7.00 MiB");
+    dpb_str_release(&text);
+}
+
+/* ---- what there is ---- */
+
+static char root[32];
+
+static int remove_entry(const char *path, const struct stat *entry, int type, struct FTW *ftw)
+{
+    (void)entry;
+    (void)type;
+    (void)ftw;
+    return remove(path);
+}
+
+static int make_root(void **state)
+{
+    (void)state;
+    strcpy(root, "/tmp/dpb-memory-XXXXXX");
+    return mkdtemp(root) ? 0 : -1;
+}
+
+static int remove_root(void **state)
+{
+    (void)state;
+    return nftw(root, remove_entry, 8, FTW_DEPTH | FTW_PHYS);
+}
+
+/* A file below the root, with its folders. */
+static void put(const char *name, const char *text)
+{
+    char path[512];
+    snprintf(path, sizeof(path), "%s/%s", root, name);
+    for (char *at = path + strlen(root) + 1; *at; at++)
+        if (*at == '/') {
+            *at = '\0';
+            mkdir(path, 0777);
+            *at = '/';
+        }
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    fputs(text, file);
+    fclose(file);
+}
+
+static void test_available_on_a_machine(void **state)
+{
+    (void)state;
+    assert_true(dpb_memory_available(root) == INT64_MAX); /* nothing tells */
+    put("proc/meminfo", "MemTotal:  4000 kB\nMemFree: 100 kB\nMemAvailable:    2000 kB\n");
+    assert_int_equal(dpb_memory_available(root), 2000 * 1024);
+    assert_true(dpb_memory_available("") > MIB); /* this machine */
+}
+
+static void test_available_in_a_control_group(void **state)
+{
+    (void)state;
+    put("proc/meminfo", "MemAvailable: 9000 kB\n");
+    put("proc/self/cgroup", "0::/a/b\n");
+    put("sys/fs/cgroup/a/b/memory.max", "max\n");
+    assert_int_equal(dpb_memory_available(root), 9000 * 1024);
+    put("sys/fs/cgroup/a/memory.max", "5000000\n"); /* of the parent */
+    assert_int_equal(dpb_memory_available(root), 5000000);
+    put("sys/fs/cgroup/a/memory.current", "3000000\n");
+    put("sys/fs/cgroup/a/memory.stat", "anon 1\ninactive_file 1000000\nfile 7\n");
+    assert_int_equal(dpb_memory_available(root), 3000000);
+    put("sys/fs/cgroup/a/b/memory.max", "1000\n");
+    put("sys/fs/cgroup/a/b/memory.current", "2000\n"); /* over it already */
+    assert_int_equal(dpb_memory_available(root), 0);
+}
+
+/* A container sees its own group as the root of the mount, under the path that the host gave it. */
+static void test_available_in_a_container(void **state)
+{
+    (void)state;
+    put("proc/meminfo", "MemAvailable: 9000 kB\n");
+    put("proc/self/cgroup", "5:cpu:/docker/1\n4:memory:/docker/1\n0::/\n");
+    put("sys/fs/cgroup/memory/memory.limit_in_bytes", "700000\n");
+    put("sys/fs/cgroup/memory/memory.usage_in_bytes", "200000\n");
+    assert_int_equal(dpb_memory_available(root), 500000);
+    put("sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n"); /* no limit */
+    assert_int_equal(dpb_memory_available(root), 9000 * 1024);
+}
+
+#define WITH_ROOT(test) cmocka_unit_test_setup_teardown(test, make_root, remove_root)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+            cmocka_unit_test(test_parts),
+            cmocka_unit_test(test_ranks_hold_their_gradients_once),
+            cmocka_unit_test(test_data_sets),
+            cmocka_unit_test(test_a_part_that_nobody_knows),
+            cmocka_unit_test(test_sums_do_not_wrap),
+            cmocka_unit_test(test_what_cannot_fit_is_refused_with_the_arithmetic),
+            WITH_ROOT(test_available_on_a_machine),
+            WITH_ROOT(test_available_in_a_control_group),
+            WITH_ROOT(test_available_in_a_container),
+    };
+    return DPB_RUN_TESTS(tests);
+}
