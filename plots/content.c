@@ -388,6 +388,7 @@ void dpb_content_build(const struct dpb_summary *summary, const struct dpb_repor
         dpb_content_spread(summary, document);
     }
     dpb_content_training(summary, document);
+    dpb_content_memory(summary, document);
     dpb_content_failures(summary, document);
     add_notes(notes, document);
     add_repro(summary, document);

@@ -21,6 +21,7 @@ void dpb_content_breakdown(const struct dpb_summary *summary, struct dpb_documen
 void dpb_content_link(const struct dpb_summary *summary, struct dpb_document *document);
 void dpb_content_spread(const struct dpb_summary *summary, struct dpb_document *document);
 void dpb_content_training(const struct dpb_summary *summary, struct dpb_document *document);
+void dpb_content_memory(const struct dpb_summary *summary, struct dpb_document *document);
 void dpb_content_failures(const struct dpb_summary *summary, struct dpb_document *document);
 /* Every scalar below `value` as a row "key/key", text. */
 void dpb_content_flatten(const dpb_json *value, const char *prefix, struct dpb_document *document);

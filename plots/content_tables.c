@@ -370,6 +370,53 @@ void dpb_content_training(const struct dpb_summary *summary, struct dpb_document
     free(cells);
 }
 
+static double memory_mib(const struct dpb_cell_summary *cell, const char *path)
+{
+    return dpb_json_as_real(dpb_json_path(cell->first, path), NAN) / (1 << 20);
+}
+
+static void view_one_decimal(double value, struct dpb_str *out)
+{
+    dpb_view_number(value, 1, out);
+}
+
+void dpb_content_memory(const struct dpb_summary *summary, struct dpb_document *document)
+{
+    static const char *const columns[] = {"cell", "rank, predicted (MiB)", "rank, measured (MiB)",
+                                          "measured of predicted (%)",
+                                          "all ranks, predicted (MiB)"};
+    const struct dpb_cell_summary **cells = ordered(summary, document);
+    size_t i;
+    bool any = false;
+
+    for (i = 0; cells && i < summary->cell_count; i++) {
+        double predicted = memory_mib(cells[i], "memory/predicted_bytes");
+        double measured = memory_mib(cells[i], "memory/measured_bytes");
+
+        if (!isfinite(predicted))
+            continue;
+        if (!any) {
+            dpb_document_heading(document, 2, "Memory");
+            dpb_document_table(document, 5, 1);
+            HEADERS(document, columns);
+            any = true;
+        }
+        take_label(summary, cells[i], document);
+        take_number(document, view_one_decimal, predicted);
+        take_number(document, view_one_decimal, measured);
+        take_number(document, view_one_decimal, 100 * measured / predicted);
+        take_number(document, view_one_decimal,
+                    memory_mib(cells[i], "memory/predicted_total_bytes"));
+    }
+    if (any) {
+        dpb_document_paragraph(document,
+                               "Resident bytes of a rank, as predicted before the launch, and the "
+                               "peak of the rank that took most, in the cell's first record. What "
+                               "ranks share is in each rank, and in the sum once.");
+    }
+    free(cells);
+}
+
 void dpb_content_failures(const struct dpb_summary *summary, struct dpb_document *document)
 {
     static const char *const columns[] = {"cell", "status", "reason", "repeats concerned"};

@@ -158,6 +158,7 @@ static void test_sweep(void **state)
     /* of the link: 3 ms of wire time, 0.25 ms of CPU per collective, 0.125 ms late */
     expect_in(&markdown, "### The emulated link, and the thread that emulates it");
     expect_in(&markdown, " 0.250 | 0.125 |");
+    expect_not_in(&markdown, "## Memory"); /* these records do not predict it */
     expect_no_bad_numbers(&markdown);
     expect_no_bad_numbers(&html);
     for (i = 0; i < summary.cell_count; i++) {
@@ -306,6 +307,41 @@ static void test_failed_cells_are_named(void **state)
     expect_no_bad_numbers(&html);
     if (have_gnuplot())
         assert_true(result.plots >= 2); /* one point is drawn */
+}
+
+static void set_memory(int64_t predicted_mib, int64_t measured_mib, int64_t total_mib)
+{
+    dpb_json *memory = dpb_json_object();
+
+    dpb_json_set_int(memory, "predicted_bytes", predicted_mib << 20);
+    dpb_json_set_int(memory, "predicted_total_bytes", total_mib << 20);
+    if (measured_mib > 0)
+        dpb_json_set_int(memory, "measured_bytes", measured_mib << 20);
+    else
+        dpb_json_set_absent(memory, "measured_bytes", "skipped");
+    dpb_json_set(records.items[records.count - 1], "memory", memory);
+}
+
+static void test_memory_as_predicted_and_measured(void **state)
+{
+    struct sample_record one = sample_cell(0, 1, 10), two = sample_cell(1, 2, 12.5);
+    struct sample_record four = sample_cell(2, 4, 15);
+
+    (void)state;
+    four.status = "skipped";
+    four.reason = "memory: 4 ranks need 200 MiB";
+    sample_add(&records, &one); /* of a version that did not predict */
+    sample_add(&records, &two);
+    set_memory(50, 48, 90);
+    sample_add(&records, &four);
+    set_memory(60, 0, 200);
+    report_with("/nonexistent/gnuplot", "memory");
+    expect_in(&markdown, "## Memory");
+    expect_not_in(&markdown, "| 1 rank | - |");
+    expect_in(&markdown, "| 2 ranks | 50.0 | 48.0 | 96.0 | 90.0 |");
+    expect_in(&markdown, "| 4 ranks | 60.0 | - | - | 200.0 |");
+    expect_in(&markdown, "| 4 ranks | skipped | memory: 4 ranks need 200 MiB | 1 of 1 |");
+    expect_no_bad_numbers(&markdown);
 }
 
 static void test_nothing_is_ok(void **state)
@@ -491,6 +527,7 @@ int main(void)
             REPORT_TEST(test_failing_gnuplot),
             REPORT_TEST(test_markup_in_names),
             REPORT_TEST(test_failed_cells_are_named),
+            REPORT_TEST(test_memory_as_predicted_and_measured),
             REPORT_TEST(test_nothing_is_ok),
             REPORT_TEST(test_no_records_at_all),
             REPORT_TEST(test_one_series_without_a_point),
