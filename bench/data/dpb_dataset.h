@@ -21,39 +21,74 @@ enum dpb_split {
 
 typedef struct dpb_dataset dpb_dataset;
 
+/* Token ids with a meaning of their own; words follow. */
+enum dpb_token {
+    DPB_TOKEN_START,     /* of every sample of masked models, like BERT's [CLS] */
+    DPB_TOKEN_SEPARATOR, /* ends each of the two segments, like [SEP] */
+    DPB_TOKEN_MASK,      /* stands for a hidden word, like [MASK] */
+    DPB_TOKEN_WORDS      /* the first word */
+};
+
+/* The dataset that `name` means for a model: itself where it fits. "auto" is the network's own data
+ * where a package installs it by convention (fashion-mnist for 28x28x1 images), whether it is
+ * installed or not, and synthetic data otherwise. A name that is none, or data that cannot fit:
+ * DPB_ERR_USAGE, logged with what fits. */
+dpb_status dpb_dataset_kind_for(const char *name, const struct dpb_model *model, const char **kind);
+
 struct dpb_dataset_config {
-    const char *kind;      /* "fashion-mnist", "mnist" or "synthetic" */
-    const char *folder;    /* with the IDX files; "" : the places Debian installs them to */
-    int64_t sample_dim[3]; /* H, W, C that the workload wants */
-    int classes;
-    uint64_t seed;   /* synthetic: what its images are made of */
-    int64_t samples; /* synthetic: how many; 0: 60,000 train, 10,000 test */
+    const char *kind;              /* one that fits the model; not "auto" */
+    const struct dpb_model *model; /* borrowed: what its samples are made of */
+    const char *folder;            /* image files; "" or NULL: the places Debian installs them to */
+    uint64_t seed;                 /* of all that is made up or drawn */
+    int64_t samples;               /* synthetic: how many; 0: 60,000 train, 10,000 test */
 };
 
 struct dpb_dataset_info {
     const char *kind;
     bool synthetic;
-    const char *source; /* path of the images file; "synthetic" */
+    const char *source; /* path of the (first) file; "synthetic" */
     int64_t samples;
-    int classes;
 };
 
-/* Open one split. IDX files may be gzip-compressed or not. Missing or damaged files: an error that
- * names the path, what was expected, and the package to install or the option to give. Pixels are
- * kept as bytes (mapped or read once) and touched; fetch normalises to (x/255 - mean) / std with
- * mean 0.2860, std 0.3530 for fashion-mnist, 0.1307, 0.3081 for mnist (the usual published values
- * of the training sets; a test computes them from the data). */
+/* Memory of one batch: the arrays that the model's kind of input has (dpb_workload.h: struct
+ * dpb_batch says their shapes), NULL for the others. */
+struct dpb_batch_arrays {
+    int32_t *label;
+    float *x;
+    int32_t *tokens, *segments, *predict_position, *predict_token;
+    int32_t *indices;
+};
+
+/* Room for `samples` samples, zeroed and touched; at least one, so that no array is empty. */
+dpb_status dpb_batch_arrays_open(const struct dpb_model *model, int64_t samples,
+                                 struct dpb_batch_arrays *arrays);
+void dpb_batch_arrays_release(struct dpb_batch_arrays *arrays);
+/* The first `samples` of them as a batch; ids and arrays stay the caller's. */
+struct dpb_batch dpb_batch_of_arrays(const struct dpb_batch_arrays *arrays, const int64_t *ids,
+                                     int64_t samples);
+
+/* Open one split. Missing or damaged files: an error that names the file, the offset, what was
+ * expected, and the package to install or the option to give.
+ *
+ *  fashion-mnist, mnist  IDX files, gzip-compressed or not. Pixels become (x/255 - mean) / std with
+ *                        mean 0.2860, std 0.3530 for fashion-mnist, 0.1307, 0.3081 for mnist (the
+ *                        usual published values of the training sets; a test computes them).
+ *  synthetic             made up for the model's kind of input; sample `id` of a seed and split is
+ *                        the same whatever the ranks, batches and machine, and can be learnt.
+ *
+ * Tokens of a masked model: START, words, SEPARATOR, words, SEPARATOR; label 1: the second segment
+ * follows the first, 0: it does not. `predicted` of the words are hidden, 80 % behind MASK, 10 %
+ * behind any word, 10 % left as they are. Tokens of a next-token model: words only, label 0. */
 dpb_status dpb_dataset_open(const struct dpb_dataset_config *config, enum dpb_split split,
                             dpb_dataset **dataset);
 void dpb_dataset_close(dpb_dataset *dataset);
 void dpb_dataset_describe(const dpb_dataset *dataset, struct dpb_dataset_info *info);
+const struct dpb_model *dpb_dataset_model(const dpb_dataset *dataset);
 
-/* Numbers in one sample: H * W * C. */
-int64_t dpb_dataset_sample_elements(const dpb_dataset *dataset);
-
-/* Copy samples `ids` into x [count, H, W, C] and label [count]. */
+/* Write samples `ids` to the first `count` places of the arrays. Allocates nothing; from several
+ * threads at once if you like. */
 dpb_status dpb_dataset_fetch(const dpb_dataset *dataset, const int64_t *ids, int64_t count,
-                             float *x, int32_t *label);
+                             const struct dpb_batch_arrays *arrays);
 
 /* ---- sharding ---- */
 
@@ -71,13 +106,17 @@ struct dpb_loader_config {
     bool shuffle;   /* by (seed, epoch); the same order on all ranks */
     bool keep_last; /* the last, smaller batch of the epoch: kept (evaluation) or dropped */
     int64_t epochs; /* DPB_END after so many; 0: without end */
+    /* Make batch n + 1 in a thread of its own while batch n is used. It inherits the cores of the
+     * thread that opens the loader, and sleeps while it has nothing to do. */
+    bool background;
     uint64_t seed;
 };
 
 /* Batches of one rank: step s of epoch e takes global_batch consecutive samples of the epoch's
  * shuffled order, rank r its slice of them. The remainder of an epoch, samples % global_batch, is
  * left out of that epoch (another shuffle, other samples); with keep_last it is one smaller batch,
- * split unevenly. A global batch larger than the dataset is an error. */
+ * split unevenly. A global batch larger than the dataset is an error. Steps may be asked for in any
+ * order; the next one is what is ready early. */
 typedef struct dpb_loader dpb_loader;
 dpb_status dpb_loader_open(const struct dpb_loader_config *config, dpb_loader **loader);
 void dpb_loader_close(dpb_loader *loader);

@@ -1,5 +1,7 @@
 #include "dpb_dataset.h"
 
+#include <pthread.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,6 +11,14 @@
 /* Streams of one seed are told apart by their upper half ("shuf"); the lower is the epoch. */
 #define SHUFFLE_STREAM ((uint64_t)0x73687566 << 32)
 
+/* Memory of one batch, and what making it came to. */
+struct slot {
+    struct dpb_batch_arrays arrays;
+    int64_t *ids; /* [batch_max] */
+    int64_t samples;
+    dpb_status st;
+};
+
 struct dpb_loader {
     struct dpb_loader_config config;
     int64_t samples; /* of the dataset */
@@ -16,8 +26,16 @@ struct dpb_loader {
     int64_t batch_max;
     int64_t epoch;  /* whose order `order` holds; -1: none yet */
     int64_t *order; /* [samples] */
-    float *x;
-    int32_t *label;
+    struct slot slot[2];
+    int back; /* the slot that is made, or will be; the other one is with the caller */
+    /* background: the thread makes `step` in the back slot, then sets `made` */
+    bool has_thread;
+    pthread_t thread;
+    pthread_mutex_t mutex; /* guards the rest, and hands the slots and `order` over */
+    pthread_cond_t changed;
+    int64_t step;
+    bool made;
+    bool stop;
 };
 
 dpb_status dpb_shard_of_batch(int64_t global_batch, int ranks, int rank, bool uneven,
@@ -81,29 +99,135 @@ static void set_epoch(dpb_loader *loader, int64_t epoch)
     loader->epoch = epoch;
 }
 
+static dpb_status make_batch(dpb_loader *loader, int64_t step, struct slot *slot)
+{
+    int64_t epoch = (step - 1) / loader->steps_per_epoch, first;
+    int64_t in_epoch = (step - 1) % loader->steps_per_epoch;
+
+    if (loader->config.epochs > 0 && epoch >= loader->config.epochs)
+        return DPB_END;
+    DPB_TRY(step_shard(loader, in_epoch, &first, &slot->samples));
+    set_epoch(loader, epoch);
+    /* Copied, since the order of the next epoch may be made while this batch is in use. */
+    memcpy(slot->ids, loader->order + first, (size_t)slot->samples * sizeof(*slot->ids));
+    return dpb_dataset_fetch(loader->config.dataset, slot->ids, slot->samples, &slot->arrays);
+}
+
+/* ---- the thread ---- */
+
+static void *work(void *ctx)
+{
+    dpb_loader *loader = ctx;
+
+    pthread_mutex_lock(&loader->mutex);
+    for (;;) {
+        struct slot *slot;
+        int64_t step;
+
+        while (loader->made && !loader->stop)
+            pthread_cond_wait(&loader->changed, &loader->mutex);
+        if (loader->stop)
+            break;
+        slot = &loader->slot[loader->back];
+        step = loader->step;
+        pthread_mutex_unlock(&loader->mutex);
+        slot->st = make_batch(loader, step, slot);
+        pthread_mutex_lock(&loader->mutex);
+        loader->made = true;
+        pthread_cond_broadcast(&loader->changed);
+    }
+    pthread_mutex_unlock(&loader->mutex);
+    return NULL;
+}
+
+/* The mutex is held. */
+static void start_step(dpb_loader *loader, int64_t step)
+{
+    loader->step = step;
+    loader->made = false;
+    pthread_cond_broadcast(&loader->changed);
+}
+
+static void wait_made(dpb_loader *loader)
+{
+    while (!loader->made)
+        pthread_cond_wait(&loader->changed, &loader->mutex);
+}
+
+/* Wait for a step in the back slot, turn the slots round and have the next step made. */
+static const struct slot *take_step(dpb_loader *loader, int64_t step)
+{
+    struct slot *slot;
+
+    pthread_mutex_lock(&loader->mutex);
+    wait_made(loader);
+    if (loader->step != step) {
+        start_step(loader, step);
+        wait_made(loader);
+    }
+    slot = &loader->slot[loader->back];
+    if (slot->st == DPB_OK) {
+        loader->back = 1 - loader->back;
+        start_step(loader, step + 1);
+    }
+    pthread_mutex_unlock(&loader->mutex);
+    return slot;
+}
+
+static dpb_status start_thread(dpb_loader *loader)
+{
+    sigset_t all, before;
+    int failed;
+
+    pthread_mutex_init(&loader->mutex, NULL);
+    pthread_cond_init(&loader->changed, NULL);
+    loader->step = 1;
+    /* Signals are for the thread that trains. */
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    failed = pthread_create(&loader->thread, NULL, work, loader);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (failed) {
+        pthread_cond_destroy(&loader->changed);
+        pthread_mutex_destroy(&loader->mutex);
+        dpb_error("cannot start the thread that makes batches: %s", strerror(failed));
+        return DPB_ERR_IO;
+    }
+    pthread_setname_np(loader->thread, "dpb-data");
+    loader->has_thread = true;
+    return DPB_OK;
+}
+
+static void end_thread(dpb_loader *loader)
+{
+    pthread_mutex_lock(&loader->mutex);
+    loader->stop = true;
+    pthread_cond_broadcast(&loader->changed);
+    pthread_mutex_unlock(&loader->mutex);
+    pthread_join(loader->thread, NULL);
+    pthread_cond_destroy(&loader->changed);
+    pthread_mutex_destroy(&loader->mutex);
+}
+
 static dpb_status next(void *ctx, int64_t step, struct dpb_batch *batch)
 {
     dpb_loader *loader = ctx;
-    int64_t epoch, in_epoch, first, count;
+    const struct slot *slot = &loader->slot[0];
 
     if (step < 1) {
         dpb_error("there is no training step %lld: steps count from 1", (long long)step);
         return DPB_ERR_USAGE;
     }
-    epoch = (step - 1) / loader->steps_per_epoch;
-    in_epoch = (step - 1) % loader->steps_per_epoch;
-    if (loader->config.epochs > 0 && epoch >= loader->config.epochs)
-        return DPB_END;
-    DPB_TRY(step_shard(loader, in_epoch, &first, &count));
-    set_epoch(loader, epoch);
-    DPB_TRY(dpb_dataset_fetch(loader->config.dataset, loader->order + first, count, loader->x,
-                              loader->label));
-    *batch = (struct dpb_batch){.samples = count,
-                                .x = loader->x,
-                                .label = loader->label,
-                                .sample_ids = loader->order + first};
-    return DPB_OK;
+    if (loader->has_thread)
+        slot = take_step(loader, step);
+    else
+        loader->slot[0].st = make_batch(loader, step, &loader->slot[0]);
+    if (slot->st == DPB_OK)
+        *batch = dpb_batch_of_arrays(&slot->arrays, slot->ids, slot->samples);
+    return slot->st;
 }
+
+/* ---- open ---- */
 
 static dpb_status check_config(const struct dpb_loader_config *config, int64_t samples)
 {
@@ -124,59 +248,76 @@ static dpb_status check_config(const struct dpb_loader_config *config, int64_t s
     return DPB_OK;
 }
 
+static dpb_status open_memory(dpb_loader *loader)
+{
+    const struct dpb_model *model = dpb_dataset_model(loader->config.dataset);
+    /* A rank of an uneven split may have no sample at all; its memory still has to be something. */
+    int64_t room = loader->batch_max > 0 ? loader->batch_max : 1;
+    int slots = loader->config.background ? 2 : 1;
+
+    loader->order = malloc((size_t)loader->samples * sizeof(*loader->order));
+    if (!loader->order)
+        goto err_memory;
+    for (int i = 0; i < slots; i++) {
+        struct slot *slot = &loader->slot[i];
+
+        slot->ids = calloc((size_t)room, sizeof(*slot->ids));
+        if (!slot->ids)
+            goto err_memory;
+        DPB_TRY(dpb_batch_arrays_open(model, room, &slot->arrays));
+    }
+    return DPB_OK;
+
+err_memory:
+    dpb_error("out of memory for the order of %lld samples", (long long)loader->samples);
+    return DPB_ERR_NO_MEMORY;
+}
+
 dpb_status dpb_loader_open(const struct dpb_loader_config *config, dpb_loader **loader)
 {
-    int64_t elements = dpb_dataset_sample_elements(config->dataset), first;
     struct dpb_dataset_info info;
     dpb_loader *opened;
+    int64_t first;
     dpb_status st;
-    size_t room;
 
     dpb_dataset_describe(config->dataset, &info);
     DPB_TRY(check_config(config, info.samples));
     opened = calloc(1, sizeof(*opened));
-    if (!opened)
-        goto err_memory;
+    if (!opened) {
+        dpb_error("out of memory for a loader");
+        return DPB_ERR_NO_MEMORY;
+    }
     opened->config = *config;
     opened->samples = info.samples;
     opened->steps_per_epoch = info.samples / config->global_batch;
     if (config->keep_last && info.samples % config->global_batch != 0)
         opened->steps_per_epoch++;
-    /* A kept last batch is smaller than the others on every rank, so the first tells the most. */
-    st = step_shard(opened, 0, &first, &opened->batch_max);
-    if (st < 0) {
-        dpb_loader_close(opened);
-        return st;
-    }
     opened->epoch = -1;
-    /* A rank of an uneven split may have no sample at all; its memory still has to be something. */
-    room = opened->batch_max > 0 ? (size_t)opened->batch_max : 1;
-    opened->order = malloc((size_t)opened->samples * sizeof(int64_t));
-    opened->x = malloc(room * (size_t)elements * sizeof(float));
-    opened->label = malloc(room * sizeof(int32_t));
-    if (!opened->order || !opened->x || !opened->label)
-        goto err_memory;
-    /* Touched here, so that no step pays for page faults. */
-    memset(opened->x, 0, room * (size_t)elements * sizeof(float));
-    memset(opened->label, 0, room * sizeof(int32_t));
+    /* A kept last batch is smaller than the others on every rank, so the first tells the most. */
+    DPB_TRY_GOTO(st, step_shard(opened, 0, &first, &opened->batch_max), err);
+    DPB_TRY_GOTO(st, open_memory(opened), err);
     set_epoch(opened, 0);
+    if (config->background)
+        DPB_TRY_GOTO(st, start_thread(opened), err);
     *loader = opened;
     return DPB_OK;
 
-err_memory:
-    dpb_error("out of memory for batches of %lld samples of %lld numbers",
-              (long long)config->global_batch, (long long)elements);
+err:
     dpb_loader_close(opened);
-    return DPB_ERR_NO_MEMORY;
+    return st;
 }
 
 void dpb_loader_close(dpb_loader *loader)
 {
     if (!loader)
         return;
+    if (loader->has_thread)
+        end_thread(loader);
+    for (int i = 0; i < 2; i++) {
+        free(loader->slot[i].ids);
+        dpb_batch_arrays_release(&loader->slot[i].arrays);
+    }
     free(loader->order);
-    free(loader->x);
-    free(loader->label);
     free(loader);
 }
 

@@ -118,18 +118,17 @@ static void open_tokens(struct fixture *fixture, int64_t samples)
 
 static void open_images(struct fixture *fixture, int64_t samples)
 {
-    struct dpb_dataset_config config = {
-            .kind = "synthetic", .classes = fixture->model->classes, .seed = 5};
+    struct dpb_dataset_config config = {.kind = "synthetic", .model = fixture->model, .seed = 5};
+    const int64_t *dim = fixture->model->sample_dim;
+    int64_t elements = dim[0] * dim[1] * dim[2];
+    struct dpb_batch_arrays arrays;
     dpb_dataset *dataset;
-    int64_t elements;
 
-    memcpy(config.sample_dim, fixture->model->sample_dim, sizeof(config.sample_dim));
-    elements = config.sample_dim[0] * config.sample_dim[1] * config.sample_dim[2];
     fixture->x = must_alloc((size_t)(samples * elements) * sizeof(float));
     fixture->label = must_alloc((size_t)samples * sizeof(int32_t));
+    arrays = (struct dpb_batch_arrays){.x = fixture->x, .label = fixture->label};
     assert_int_equal(dpb_dataset_open(&config, DPB_SPLIT_TRAIN, &dataset), DPB_OK);
-    assert_int_equal(dpb_dataset_fetch(dataset, fixture->ids, samples, fixture->x, fixture->label),
-                     DPB_OK);
+    assert_int_equal(dpb_dataset_fetch(dataset, fixture->ids, samples, &arrays), DPB_OK);
     dpb_dataset_close(dataset);
     fixture->batch = (struct dpb_batch){.samples = samples,
                                         .x = fixture->x,

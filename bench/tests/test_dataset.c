@@ -1,4 +1,4 @@
-/* Datasets: IDX files good and damaged, synthetic images. */
+/* Datasets: which fits which network, IDX files good and damaged. */
 #include "dpb_test.h"
 #include "dpb_dataset.h"
 #include "dpb_str.h"
@@ -72,10 +72,11 @@ static void write_good(void)
     write_plain(LABELS_NAME, labels_file, LABEL_BYTES);
 }
 
+static const struct dpb_model tiny_model = {.sample_dim = {2, 3, 1}, .classes = 10};
+
 static struct dpb_dataset_config tiny_config(void)
 {
-    return (struct dpb_dataset_config){
-            .kind = "mnist", .folder = folder, .sample_dim = {2, 3, 1}, .classes = 10};
+    return (struct dpb_dataset_config){.kind = "mnist", .folder = folder, .model = &tiny_model};
 }
 
 static void check_tiny(const char *source_name)
@@ -84,27 +85,31 @@ static void check_tiny(const char *source_name)
     struct dpb_dataset_info info;
     const int64_t ids[] = {2, 0, 0};
     dpb_dataset *dataset;
-    float x[18];
-    int32_t label[3];
+    struct dpb_batch_arrays arrays;
+    const float *x;
 
     assert_int_equal(dpb_dataset_open(&config, DPB_SPLIT_TRAIN, &dataset), DPB_OK);
     dpb_dataset_describe(dataset, &info);
     assert_string_equal(info.kind, "mnist");
     assert_false(info.synthetic);
     assert_int_equal(info.samples, 3);
-    assert_int_equal(info.classes, 10);
     assert_string_equal(info.source + strlen(folder) + 1, source_name);
-    assert_int_equal(dpb_dataset_sample_elements(dataset), 6);
-    assert_int_equal(dpb_dataset_fetch(dataset, ids, 3, x, label), DPB_OK);
-    assert_int_equal(label[0], 9);
-    assert_int_equal(label[1], 7);
-    assert_int_equal(label[2], 7);
+    assert_ptr_equal(dpb_dataset_model(dataset), &tiny_model);
+    assert_int_equal(dpb_batch_arrays_open(&tiny_model, 3, &arrays), DPB_OK);
+    assert_null(arrays.tokens);
+    assert_null(arrays.indices);
+    assert_int_equal(dpb_dataset_fetch(dataset, ids, 3, &arrays), DPB_OK);
+    assert_int_equal(arrays.label[0], 9);
+    assert_int_equal(arrays.label[1], 7);
+    assert_int_equal(arrays.label[2], 7);
+    x = arrays.x;
     for (int i = 0; i < 18; i++) {
         const uint8_t *image = images_file + 16 + (i < 6 ? 12 : 0);
         double expected = (image[i % 6] / 255.0 - 0.1307) / 0.3081;
 
         assert_true(fabs((double)x[i] - expected) < 1e-6);
     }
+    dpb_batch_arrays_release(&arrays);
     dpb_dataset_close(dataset);
 }
 
@@ -238,6 +243,7 @@ static void test_files_that_do_not_match(void **state)
 {
     uint8_t labels[LABEL_BYTES];
     struct dpb_dataset_config config = tiny_config();
+    struct dpb_model model = tiny_model;
     dpb_dataset *dataset = NULL;
 
     (void)state;
@@ -253,12 +259,13 @@ static void test_files_that_do_not_match(void **state)
     CHECK_FAILS(DPB_ERR_CORRUPT, LABELS_NAME "\": label 10 of sample 1 (byte 9) is not below 10");
 
     write_good();
-    config.sample_dim[0] = 28;
+    config.model = &model;
+    model.sample_dim[0] = 28;
     log_collect();
     assert_int_equal(dpb_dataset_open(&config, DPB_SPLIT_TRAIN, &dataset), DPB_ERR_USAGE);
     assert_true(log_has("holds images of 2x3x1, the workload takes 28x3x1"));
-    config = tiny_config();
-    config.sample_dim[2] = 3;
+    model = tiny_model;
+    model.sample_dim[2] = 3;
     assert_int_equal(dpb_dataset_open(&config, DPB_SPLIT_TRAIN, &dataset), DPB_ERR_USAGE);
     log_stop();
     remove_files();
@@ -302,195 +309,92 @@ static void test_missing_files(void **state)
     assert_null(dataset);
 }
 
-static void test_configs_refused(void **state)
+static void check_refused(const char *kind, const struct dpb_model *model, int64_t samples)
 {
-    struct dpb_dataset_config config = {
-            .kind = "syntetic", .sample_dim = {28, 28, 1}, .classes = 10};
+    struct dpb_dataset_config config = {.kind = kind, .model = model, .samples = samples};
     dpb_dataset *dataset = NULL;
 
-    (void)state;
-    log_collect();
     assert_int_equal(dpb_dataset_open(&config, DPB_SPLIT_TRAIN, &dataset), DPB_ERR_USAGE);
-    assert_true(log_has("there is no dataset \"syntetic\""));
-    assert_true(log_has("did you mean \"synthetic\"?"));
-    config.kind = "synthetic";
-    config.sample_dim[1] = 0;
-    assert_int_equal(dpb_dataset_open(&config, DPB_SPLIT_TRAIN, &dataset), DPB_ERR_USAGE);
-    config.sample_dim[1] = 28;
-    config.classes = 0;
-    assert_int_equal(dpb_dataset_open(&config, DPB_SPLIT_TRAIN, &dataset), DPB_ERR_USAGE);
-    config.classes = 10;
-    config.samples = -1;
-    assert_int_equal(dpb_dataset_open(&config, DPB_SPLIT_TRAIN, &dataset), DPB_ERR_USAGE);
-    log_stop();
     assert_null(dataset);
 }
 
-/* ---- synthetic ---- */
-
-static dpb_dataset *open_synthetic(uint64_t seed, enum dpb_split split, int64_t samples)
+static void test_configs_refused(void **state)
 {
-    struct dpb_dataset_config config = {.kind = "synthetic",
-                                        .sample_dim = {28, 28, 1},
-                                        .classes = 10,
-                                        .seed = seed,
-                                        .samples = samples};
-    dpb_dataset *dataset;
-
-    assert_int_equal(dpb_dataset_open(&config, split, &dataset), DPB_OK);
-    return dataset;
-}
-
-static void test_synthetic_sizes(void **state)
-{
-    struct dpb_dataset_info info;
-    dpb_dataset *dataset = open_synthetic(1, DPB_SPLIT_TRAIN, 0);
-    const int64_t last = 59999, beyond = 60000, negative = -1;
-    float x[784];
-    int32_t label;
+    const struct dpb_model good = {.sample_dim = {28, 28, 1}, .classes = 10};
+    const struct dpb_model tokens = {
+            .input = DPB_INPUT_TOKENS, .sequence = 16, .vocabulary = 50, .predicted = 3};
+    const int64_t rows[2] = {5, 0};
+    struct dpb_model model = good;
 
     (void)state;
-    dpb_dataset_describe(dataset, &info);
-    assert_true(info.synthetic);
-    assert_string_equal(info.source, "synthetic");
-    assert_int_equal(info.samples, 60000);
-    assert_int_equal(dpb_dataset_fetch(dataset, &last, 1, x, &label), DPB_OK);
     log_collect();
-    assert_int_equal(dpb_dataset_fetch(dataset, &beyond, 1, x, &label), DPB_ERR_USAGE);
-    assert_int_equal(dpb_dataset_fetch(dataset, &negative, 1, x, &label), DPB_ERR_USAGE);
-    assert_true(log_has("there is no sample 60000 among 60000"));
+    check_refused("syntetic", &model, 0);
+    assert_true(log_has("there is no dataset \"syntetic\""));
+    assert_true(log_has("did you mean \"synthetic\"? there are fashion-mnist, mnist"));
+    check_refused("auto", &model, 0); /* is for dpb_dataset_kind_for() */
+    check_refused("synthetic", &model, -1);
+    check_refused("synthetic", &model, (int64_t)1 << 32);
+    model.sample_dim[1] = 0;
+    check_refused("synthetic", &model, 0);
+    assert_true(log_has("there cannot be 0 samples of 28x0x1 images of 10 classes"));
+    model = good;
+    model.classes = 0;
+    check_refused("synthetic", &model, 0);
+
+    check_refused("fashion-mnist", &tokens, 0);
+    assert_true(log_has("--data fashion-mnist holds 28x28x1 images of 10 classes, the workload "
+                        "takes sequences of 16 tokens"));
+    model = tokens;
+    model.predicted = 14; /* of 13 words */
+    check_refused("synthetic", &model, 0);
+    model.predicted = 0;
+    check_refused("synthetic", &model, 0);
+    model = tokens;
+    model.vocabulary = DPB_TOKEN_WORDS;
+    check_refused("synthetic", &model, 0);
+    model = tokens;
+    model.next_token = true; /* but not all tokens are predicted */
+    check_refused("synthetic", &model, 0);
+    model = (struct dpb_model){
+            .input = DPB_INPUT_INTERACTIONS, .features = 3, .tables = 2, .table_rows = rows};
+    check_refused("synthetic", &model, 0);
     log_stop();
-    assert_int_equal(dpb_dataset_fetch(dataset, NULL, 0, NULL, NULL), DPB_OK);
-    dpb_dataset_close(dataset);
-    dataset = open_synthetic(1, DPB_SPLIT_TEST, 0);
-    dpb_dataset_describe(dataset, &info);
-    assert_int_equal(info.samples, 10000);
-    dpb_dataset_close(dataset);
-    dpb_dataset_close(NULL);
 }
 
-static void fetch(const dpb_dataset *dataset, int64_t first, int count, float *x, int32_t *label)
+static void check_kind(const char *name, const struct dpb_model *model, const char *expected)
 {
-    for (int i = 0; i < count; i++) {
-        int64_t id = first + i;
+    const char *kind = NULL;
 
-        assert_int_equal(dpb_dataset_fetch(dataset, &id, 1, x + i * 784, label + i), DPB_OK);
+    if (!expected) {
+        assert_int_equal(dpb_dataset_kind_for(name, model, &kind), DPB_ERR_USAGE);
+        assert_null(kind);
+        return;
     }
+    assert_int_equal(dpb_dataset_kind_for(name, model, &kind), DPB_OK);
+    assert_string_equal(kind, expected);
 }
 
-#define MANY 500
-
-/* Mean 0, variance 1, every class present; the same for the same seed only, other samples in the
- * other split. */
-static void test_synthetic_values(void **state)
+static void test_kinds_that_fit(void **state)
 {
-    dpb_dataset *a = open_synthetic(1, DPB_SPLIT_TRAIN, 1000);
-    dpb_dataset *same = open_synthetic(1, DPB_SPLIT_TRAIN, 1000);
-    dpb_dataset *other = open_synthetic(2, DPB_SPLIT_TRAIN, 1000);
-    dpb_dataset *test = open_synthetic(1, DPB_SPLIT_TEST, 1000);
-    float *x = malloc(MANY * 784 * sizeof(float)), *y = malloc(MANY * 784 * sizeof(float));
-    int32_t label[MANY], label_y[MANY];
-    int of_class[10] = {0};
-    double sum = 0.0, squares = 0.0;
+    const struct dpb_model grey = {.sample_dim = {28, 28, 1}, .classes = 10};
+    const struct dpb_model colour = {.sample_dim = {224, 224, 3}, .classes = 1000};
+    const struct dpb_model tokens = {
+            .input = DPB_INPUT_TOKENS, .sequence = 16, .vocabulary = 50, .predicted = 3};
 
     (void)state;
-    assert_true(x && y);
-    fetch(a, 0, MANY, x, label);
-    for (int i = 0; i < MANY * 784; i++) {
-        sum += (double)x[i];
-        squares += (double)x[i] * (double)x[i];
-    }
-    assert_true(fabs(sum / (MANY * 784)) < 0.1);
-    assert_true(fabs(squares / (MANY * 784) - 1.0) < 0.02);
-    for (int i = 0; i < MANY; i++)
-        of_class[label[i]]++;
-    for (int c = 0; c < 10; c++)
-        assert_in_range(of_class[c], 20, 90);
-
-    fetch(same, 0, MANY, y, label_y);
-    assert_memory_equal(x, y, MANY * 784 * sizeof(float));
-    assert_memory_equal(label, label_y, sizeof(label));
-    fetch(other, 0, MANY, y, label_y);
-    assert_memory_not_equal(x, y, 784 * sizeof(float));
-    assert_memory_not_equal(label, label_y, sizeof(label));
-    fetch(test, 0, MANY, y, label_y);
-    assert_memory_not_equal(x, y, 784 * sizeof(float));
-    assert_memory_not_equal(label, label_y, sizeof(label));
-
-    free(x);
-    free(y);
-    dpb_dataset_close(a);
-    dpb_dataset_close(same);
-    dpb_dataset_close(other);
-    dpb_dataset_close(test);
-}
-
-/* What was seen in training helps with the test split: the mean image nearest to a test image is
- * its class's. */
-static void test_synthetic_classes_can_be_learnt(void **state)
-{
-    dpb_dataset *train = open_synthetic(1, DPB_SPLIT_TRAIN, 1000);
-    dpb_dataset *test = open_synthetic(1, DPB_SPLIT_TEST, 1000);
-    float *x = malloc(MANY * 784 * sizeof(float));
-    double *mean = calloc(10 * 784, sizeof(double));
-    int32_t label[MANY];
-    int of_class[10] = {0}, correct = 0;
-
-    (void)state;
-    assert_true(x && mean);
-    fetch(train, 0, MANY, x, label);
-    for (int i = 0; i < MANY; i++) {
-        of_class[label[i]]++;
-        for (int e = 0; e < 784; e++)
-            mean[label[i] * 784 + e] += (double)x[i * 784 + e];
-    }
-    fetch(test, 0, MANY, x, label);
-    for (int i = 0; i < MANY; i++) {
-        double nearest = INFINITY;
-        int best = -1;
-
-        for (int c = 0; c < 10; c++) {
-            double distance = 0.0;
-
-            for (int e = 0; e < 784; e++) {
-                double d = (double)x[i * 784 + e] - mean[c * 784 + e] / of_class[c];
-
-                distance += d * d;
-            }
-            if (distance < nearest) {
-                nearest = distance;
-                best = c;
-            }
-        }
-        correct += best == label[i];
-    }
-    assert_true(correct > MANY * 9 / 10);
-    free(x);
-    free(mean);
-    dpb_dataset_close(train);
-    dpb_dataset_close(test);
-}
-
-/* Images smaller than the pattern's grid, colours, many classes. */
-static void test_synthetic_shapes(void **state)
-{
-    struct dpb_dataset_config config = {
-            .kind = "synthetic", .sample_dim = {3, 224, 3}, .classes = 1000, .seed = 1};
-    int64_t id = 12345, elements = 3 * 224 * 3;
-    dpb_dataset *dataset;
-    float *x = calloc((size_t)elements, sizeof(*x));
-    int32_t label = -1;
-
-    (void)state;
-    assert_non_null(x);
-    assert_int_equal(dpb_dataset_open(&config, DPB_SPLIT_TRAIN, &dataset), DPB_OK);
-    assert_int_equal(dpb_dataset_sample_elements(dataset), elements);
-    assert_int_equal(dpb_dataset_fetch(dataset, &id, 1, x, &label), DPB_OK);
-    assert_in_range(label, 0, 999);
-    for (int64_t i = 0; i < elements; i++)
-        assert_true(fabsf(x[i]) <= 2.0f && x[i] != 0.0f);
-    free(x);
-    dpb_dataset_close(dataset);
+    check_kind("auto", &grey, "fashion-mnist");
+    check_kind("auto", &colour, "synthetic");
+    check_kind("auto", &tokens, "synthetic");
+    check_kind("mnist", &grey, "mnist");
+    check_kind("synthetic", &grey, "synthetic");
+    log_collect();
+    check_kind("fashion-mnist", &colour, NULL);
+    assert_true(log_has("--data fashion-mnist holds 28x28x1 images of 10 classes, the workload "
+                        "takes 224x224x3 images of 1000 classes"));
+    assert_true(log_has("what fits this workload: --data synthetic"));
+    check_kind("mnist", &tokens, NULL);
+    check_kind("fashion", &grey, NULL);
+    log_stop();
 }
 
 static int make_folder(void **state)
@@ -517,10 +421,7 @@ int main(void)
             cmocka_unit_test(test_files_that_do_not_match),
             cmocka_unit_test_teardown(test_missing_files, remove_folder),
             cmocka_unit_test(test_configs_refused),
-            cmocka_unit_test(test_synthetic_sizes),
-            cmocka_unit_test(test_synthetic_values),
-            cmocka_unit_test(test_synthetic_classes_can_be_learnt),
-            cmocka_unit_test(test_synthetic_shapes),
+            cmocka_unit_test(test_kinds_that_fit),
     };
 
     return DPB_RUN_TESTS(tests);

@@ -8,10 +8,11 @@
 
 #define FOLDER "/usr/share/datasets/fashion-mnist"
 
+static const struct dpb_model model = {.sample_dim = {28, 28, 1}, .classes = 10};
+
 static dpb_dataset *open_real(enum dpb_split split)
 {
-    struct dpb_dataset_config config = {
-            .kind = "fashion-mnist", .folder = "", .sample_dim = {28, 28, 1}, .classes = 10};
+    struct dpb_dataset_config config = {.kind = "fashion-mnist", .model = &model};
     dpb_dataset *dataset;
 
     assert_int_equal(dpb_dataset_open(&config, split, &dataset), DPB_OK);
@@ -41,17 +42,16 @@ static void test_mean_and_deviation(void **state)
     dpb_dataset *train = open_real(DPB_SPLIT_TRAIN);
     double sum = 0.0, squares = 0.0, mean, deviation;
     const double count = 60000.0 * 784.0;
+    struct dpb_batch_arrays arrays;
     int of_class[10] = {0};
-    float x[784];
 
     (void)state;
+    assert_int_equal(dpb_batch_arrays_open(&model, 1, &arrays), DPB_OK);
     for (int64_t id = 0; id < 60000; id++) {
-        int32_t label;
-
-        assert_int_equal(dpb_dataset_fetch(train, &id, 1, x, &label), DPB_OK);
-        of_class[label]++;
+        assert_int_equal(dpb_dataset_fetch(train, &id, 1, &arrays), DPB_OK);
+        of_class[arrays.label[0]]++;
         for (int e = 0; e < 784; e++) {
-            double pixel = (double)x[e] * 0.3530 + 0.2860;
+            double pixel = (double)arrays.x[e] * 0.3530 + 0.2860;
 
             sum += pixel;
             squares += pixel * pixel;
@@ -63,6 +63,7 @@ static void test_mean_and_deviation(void **state)
     assert_true(fabs(deviation - 0.3530) < 0.00005);
     for (int c = 0; c < 10; c++)
         assert_int_equal(of_class[c], 6000);
+    dpb_batch_arrays_release(&arrays);
     dpb_dataset_close(train);
 }
 

@@ -5,11 +5,9 @@
 
 static dpb_dataset *open_dataset(int64_t samples)
 {
-    struct dpb_dataset_config config = {.kind = "synthetic",
-                                        .sample_dim = {4, 4, 1},
-                                        .classes = 10,
-                                        .seed = 3,
-                                        .samples = samples};
+    static const struct dpb_model model = {.sample_dim = {4, 4, 1}, .classes = 10};
+    struct dpb_dataset_config config = {
+            .kind = "synthetic", .model = &model, .seed = 3, .samples = samples};
     dpb_dataset *dataset;
 
     assert_int_equal(dpb_dataset_open(&config, DPB_SPLIT_TRAIN, &dataset), DPB_OK);
@@ -260,6 +258,104 @@ static void test_batch_of_no_samples(void **state)
     dpb_dataset_close(dataset);
 }
 
+/* ---- in the background ---- */
+
+static void check_same_batch(const struct dpb_batch *a, const struct dpb_batch *b)
+{
+    assert_int_equal(a->samples, b->samples);
+    assert_memory_equal(a->sample_ids, b->sample_ids, (size_t)a->samples * sizeof(int64_t));
+    assert_memory_equal(a->x, b->x, (size_t)a->samples * 16 * sizeof(float));
+    assert_memory_equal(a->label, b->label, (size_t)a->samples * sizeof(int32_t));
+}
+
+/* What the thread makes early is what would have been made when asked: in order over several
+ * epochs, again, backwards, and over the end of the last epoch. */
+static void test_background_is_the_same(void **state)
+{
+    static const int64_t steps[] = {1, 2, 3, 4, 5, 6, 7, 8, 8, 3, 2, 9, 10, 1, 6};
+    dpb_dataset *dataset = open_dataset(55);
+    struct dpb_loader_config config = {.dataset = dataset,
+                                       .global_batch = 10,
+                                       .ranks = 2,
+                                       .rank = 1,
+                                       .shuffle = true,
+                                       .keep_last = true,
+                                       .epochs = 2,
+                                       .seed = 9};
+    dpb_loader *plain = open_loader(&config), *early;
+    struct dpb_batch_source source;
+    struct dpb_batch a, b;
+
+    (void)state;
+    config.background = true;
+    early = open_loader(&config);
+    source = dpb_loader_source(early);
+    for (size_t i = 0; i < sizeof(steps) / sizeof(steps[0]); i++) {
+        get(plain, steps[i], &a);
+        get(early, steps[i], &b);
+        check_same_batch(&a, &b);
+    }
+    get(early, 12, &b);
+    assert_int_equal(b.samples, 2); /* of the last five */
+    b.samples = 99;
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(source.next(source.ctx, 13, &b), DPB_END);
+    assert_int_equal(b.samples, 99);
+    get(plain, 12, &a);
+    get(early, 12, &b);
+    check_same_batch(&a, &b);
+    log_collect();
+    assert_int_equal(source.next(source.ctx, 0, &b), DPB_ERR_USAGE);
+    log_stop();
+    dpb_loader_close(plain);
+    dpb_loader_close(early);
+    dpb_dataset_close(dataset);
+}
+
+/* A batch stays as it is until the next one is asked for, although the next is made meanwhile. */
+static void test_background_leaves_the_batch_alone(void **state)
+{
+    dpb_dataset *dataset = open_dataset(64);
+    struct dpb_loader_config config = {
+            .dataset = dataset, .global_batch = 8, .ranks = 1, .shuffle = true, .seed = 2};
+    dpb_loader *plain = open_loader(&config), *early;
+    struct dpb_batch a, b, before;
+
+    (void)state;
+    config.background = true;
+    early = open_loader(&config);
+    for (int64_t step = 1; step <= 200; step++) {
+        get(early, step, &b);
+        get(plain, step, &a);
+        check_same_batch(&a, &b);
+        if (step > 1)
+            assert_ptr_not_equal(b.x, before.x);
+        before = b;
+    }
+    dpb_loader_close(plain);
+    dpb_loader_close(early);
+    dpb_dataset_close(dataset);
+}
+
+/* Closing does not wait for a batch that nobody will take, and works at any moment. */
+static void test_background_closes_at_any_time(void **state)
+{
+    dpb_dataset *dataset = open_dataset(64);
+    struct dpb_loader_config config = {
+            .dataset = dataset, .global_batch = 64, .ranks = 1, .background = true};
+    struct dpb_batch batch;
+
+    (void)state;
+    for (int64_t steps = 0; steps < 20; steps++) {
+        dpb_loader *loader = open_loader(&config);
+
+        for (int64_t step = 1; step <= steps % 4; step++)
+            get(loader, step, &batch);
+        dpb_loader_close(loader);
+    }
+    dpb_dataset_close(dataset);
+}
+
 static void test_configs_refused(void **state)
 {
     dpb_dataset *dataset = open_dataset(20);
@@ -304,6 +400,9 @@ int main(void)
             cmocka_unit_test(test_steps_in_any_order),
             cmocka_unit_test(test_remainder_dropped_or_kept),
             cmocka_unit_test(test_batch_of_no_samples),
+            cmocka_unit_test(test_background_is_the_same),
+            cmocka_unit_test(test_background_leaves_the_batch_alone),
+            cmocka_unit_test(test_background_closes_at_any_time),
             cmocka_unit_test(test_configs_refused),
     };
 

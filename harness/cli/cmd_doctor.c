@@ -101,8 +101,7 @@ static void find_data(struct doctor *d, const struct dpb_registry *registry)
     struct dpb_dataset_config config = {
             .kind = dpb_data_kind_text(DPB_DATA_FASHION_MNIST),
             .folder = "",
-            .sample_dim = {model->sample_dim[0], model->sample_dim[1], model->sample_dim[2]},
-            .classes = model->classes,
+            .model = model,
     };
     char why[512] = "";
     dpb_dataset *dataset = NULL;

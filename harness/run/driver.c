@@ -161,8 +161,7 @@ static dpb_status check_data(const struct dpb_registry *registry, const struct d
     struct dpb_dataset_config config = {
             .kind = dpb_data_kind_text(e->data),
             .folder = e->data_dir,
-            .sample_dim = {model->sample_dim[0], model->sample_dim[1], model->sample_dim[2]},
-            .classes = model->classes,
+            .model = model,
             .seed = (uint64_t)e->seed,
     };
     dpb_dataset *dataset = NULL;

@@ -137,8 +137,7 @@ static dpb_status open_data(struct worker *w, const struct dpb_model *model)
     struct dpb_dataset_config dataset = {
             .kind = w->job.integers ? "synthetic" : dpb_data_kind_text(w->e->data),
             .folder = w->e->data_dir,
-            .sample_dim = {model->sample_dim[0], model->sample_dim[1], model->sample_dim[2]},
-            .classes = model->classes,
+            .model = model,
             .seed = (uint64_t)w->e->seed,
     };
     DPB_TRY(dpb_dataset_open(&dataset, DPB_SPLIT_TRAIN, &w->train));
@@ -150,6 +149,7 @@ static dpb_status open_data(struct worker *w, const struct dpb_model *model)
             .uneven = w->e->uneven,
             .shuffle = true,
             .seed = (uint64_t)w->e->seed,
+            .background = true,
     };
     DPB_TRY(dpb_loader_open(&loader, &w->loader));
     bool evaluate = w->e->evaluate == DPB_EVALUATE_ON ||
@@ -159,6 +159,7 @@ static dpb_status open_data(struct worker *w, const struct dpb_model *model)
     DPB_TRY(dpb_dataset_open(&dataset, DPB_SPLIT_TEST, &w->test));
     loader.dataset = w->test;
     loader.shuffle = false;
+    loader.background = false;
     loader.keep_last = true;
     loader.epochs = 1;
     return dpb_loader_open(&loader, &w->test_loader);

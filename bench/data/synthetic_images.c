@@ -1,6 +1,13 @@
-#include "synthetic.h"
+/* Images made from a seed, so that every network of images has data on every machine, of any size
+ * and without keeping the set in memory.
+ *
+ * An image is its class's coarse pattern of +-1/4 plus uniform noise: mean 0, variance 1, different
+ * in every sample, and learnable, so that a falling loss can be demanded of a training run. Train
+ * and test samples are different but have the same class patterns. */
+#include "source.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "dpb_log.h"
 #include "dpb_rng.h"
@@ -17,7 +24,7 @@
 #define NOISE_STREAM   ((uint64_t)0x6e6f6973 << 32) /* "nois" */
 #define SAMPLE_TAG     0x73796e74                   /* "synt" */
 
-struct dpb_synthetic {
+struct synthetic_images {
     uint64_t seed;
     enum dpb_split split;
     int classes;
@@ -33,7 +40,7 @@ static int64_t grid_of(int64_t length)
     return length < GRID ? length : GRID;
 }
 
-static void fill(struct dpb_synthetic *synthetic, const int64_t dim[3])
+static void fill(struct synthetic_images *synthetic, const int64_t dim[3])
 {
     int64_t rows = grid_of(dim[0]), columns = grid_of(dim[1]), at = 0;
     struct dpb_rng rng;
@@ -54,49 +61,23 @@ static void fill(struct dpb_synthetic *synthetic, const int64_t dim[3])
         synthetic->noise[i] = ((float)(dpb_rng_u32(&rng) >> 8) * 0x1p-23f - 1.0f) * NOISE_LEVEL;
 }
 
-dpb_status dpb_synthetic_open(const struct dpb_dataset_config *config, enum dpb_split split,
-                              dpb_synthetic **synthetic)
+static void close_images(void *ctx)
 {
-    const int64_t *dim = config->sample_dim;
-    struct dpb_synthetic *made = calloc(1, sizeof(*made));
+    struct synthetic_images *synthetic = ctx;
 
-    if (!made)
-        goto err_memory;
-    made->seed = config->seed;
-    made->split = split;
-    made->classes = config->classes;
-    made->elements = dim[0] * dim[1] * dim[2];
-    made->cells = grid_of(dim[0]) * grid_of(dim[1]) * dim[2];
-    made->pattern = calloc((size_t)(made->classes * made->cells), sizeof(float));
-    made->cell = calloc((size_t)made->elements, sizeof(int32_t));
-    made->noise = calloc((size_t)(NOISE_STARTS + made->elements), sizeof(float));
-    if (!made->pattern || !made->cell || !made->noise)
-        goto err_memory;
-    fill(made, dim);
-    *synthetic = made;
-    return DPB_OK;
-
-err_memory:
-    dpb_error("cannot make the synthetic dataset: out of memory");
-    dpb_synthetic_close(made);
-    return DPB_ERR_NO_MEMORY;
-}
-
-void dpb_synthetic_close(dpb_synthetic *synthetic)
-{
-    if (!synthetic)
-        return;
     free(synthetic->pattern);
     free(synthetic->cell);
     free(synthetic->noise);
     free(synthetic);
 }
 
-int32_t dpb_synthetic_fetch(const dpb_synthetic *synthetic, int64_t id, float *x)
+static void fetch(const void *ctx, int64_t id, const struct dpb_batch_arrays *arrays, int64_t at)
 {
+    const struct synthetic_images *synthetic = ctx;
     const uint32_t counter[4] = {(uint32_t)id, (uint32_t)(id >> 32), (uint32_t)synthetic->split,
                                  SAMPLE_TAG};
     const uint32_t key[2] = {(uint32_t)synthetic->seed, (uint32_t)(synthetic->seed >> 32)};
+    float *x = arrays->x + at * synthetic->elements;
     const float *pattern, *noise;
     uint32_t random[4];
     int32_t label;
@@ -107,5 +88,46 @@ int32_t dpb_synthetic_fetch(const dpb_synthetic *synthetic, int64_t id, float *x
     noise = synthetic->noise + random[1] % NOISE_STARTS;
     for (int64_t i = 0; i < synthetic->elements; i++)
         x[i] = pattern[synthetic->cell[i]] + noise[i];
-    return label;
+    arrays->label[at] = label;
+}
+
+static bool make(struct synthetic_images *made, const struct dpb_model *model)
+{
+    const int64_t *dim = model->sample_dim;
+
+    made->classes = model->classes;
+    made->elements = dpb_image_elements(model);
+    made->cells = grid_of(dim[0]) * grid_of(dim[1]) * dim[2];
+    made->pattern = calloc((size_t)(made->classes * made->cells), sizeof(float));
+    made->cell = calloc((size_t)made->elements, sizeof(int32_t));
+    made->noise = calloc((size_t)(NOISE_STARTS + made->elements), sizeof(float));
+    if (!made->pattern || !made->cell || !made->noise)
+        return false;
+    fill(made, dim);
+    return true;
+}
+
+dpb_status dpb_source_open_synthetic_images(const struct dpb_dataset_config *config,
+                                            enum dpb_split split, struct dpb_source *source)
+{
+    struct synthetic_images *made = calloc(1, sizeof(*made));
+    char *origin = strdup("synthetic");
+
+    if (made) {
+        made->seed = config->seed;
+        made->split = split;
+    }
+    if (!made || !origin || !make(made, config->model)) {
+        dpb_error("cannot make the synthetic images: out of memory");
+        if (made)
+            close_images(made);
+        free(origin);
+        return DPB_ERR_NO_MEMORY;
+    }
+    *source = (struct dpb_source){.ctx = made,
+                                  .samples = dpb_synthetic_samples(config, split),
+                                  .origin = origin,
+                                  .fetch = fetch,
+                                  .close = close_images};
+    return DPB_OK;
 }

@@ -1,0 +1,54 @@
+/* source.h: what a kind of dataset implements; dataset.c knows them all by name. */
+#ifndef BENCH_SOURCE_H
+#define BENCH_SOURCE_H
+
+#include <stdint.h>
+
+#include "dpb_dataset.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* One open split. */
+struct dpb_source {
+    void *ctx;
+    int64_t samples;
+    char *origin; /* path of the (first) file, "synthetic"; on the heap */
+    /* Sample `id` to place `at` of the arrays; `id` is valid. */
+    void (*fetch)(const void *ctx, int64_t id, const struct dpb_batch_arrays *arrays, int64_t at);
+    void (*close)(void *ctx);
+};
+
+/* Open a split: on failure nothing is left behind and `source` is as it was. */
+typedef dpb_status (*dpb_source_open)(const struct dpb_dataset_config *config, enum dpb_split split,
+                                      struct dpb_source *source);
+
+dpb_status dpb_source_open_idx(const struct dpb_dataset_config *config, enum dpb_split split,
+                               struct dpb_source *source);
+dpb_status dpb_source_open_synthetic_images(const struct dpb_dataset_config *config,
+                                            enum dpb_split split, struct dpb_source *source);
+
+dpb_status dpb_source_open_synthetic_tokens(const struct dpb_dataset_config *config,
+                                            enum dpb_split split, struct dpb_source *source);
+dpb_status dpb_source_open_synthetic_interactions(const struct dpb_dataset_config *config,
+                                                  enum dpb_split split, struct dpb_source *source);
+
+/* How many samples a synthetic split has. */
+static inline int64_t dpb_synthetic_samples(const struct dpb_dataset_config *config,
+                                            enum dpb_split split)
+{
+    if (config->samples > 0)
+        return config->samples;
+    return split == DPB_SPLIT_TRAIN ? 60000 : 10000;
+}
+
+static inline int64_t dpb_image_elements(const struct dpb_model *model)
+{
+    return model->sample_dim[0] * model->sample_dim[1] * model->sample_dim[2];
+}
+
+#ifdef __cplusplus
+}
+#endif
+#endif
