@@ -1,10 +1,15 @@
 /* dpbench list: what there is. */
 #include "dpb_cli.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "dpb_experiment.h"
+#include "dpb_host.h"
 #include "dpb_log.h"
+#include "dpb_memory.h"
+#include "dpb_units.h"
 
 struct list_options {
     bool json;
@@ -27,10 +32,8 @@ static const struct dpb_option_table table = {
         "command", "list", rows, sizeof(rows) / sizeof(rows[0]), sizeof(struct list_options)};
 
 /* word of the command line -> kind of part */
-static const char *const kinds[][2] = {{"workloads", "workload"},
-                                       {"strategies", "strategy"},
-                                       {"devices", "device"},
-                                       {"comms", "comm"}};
+static const char *const kinds[][2] = {
+        {"strategies", "strategy"}, {"devices", "device"}, {"comms", "comm"}};
 #define KIND_COUNT (sizeof(kinds) / sizeof(kinds[0]))
 
 static dpb_status list_options(const struct dpb_option_set *set, const struct list_options *o)
@@ -75,6 +78,104 @@ static dpb_status list_parts(const struct dpb_option_set *set, const char *kind,
     return DPB_OK;
 }
 
+/* ---- workloads, with what they take ---- */
+
+/* A workload as one rank trains it when nothing else is asked for. */
+struct workload_row {
+    const struct dpb_workload_ops *ops;
+    int64_t parameters, fwd_flops, batch, limit_bytes;
+    struct dpb_memory memory;
+};
+
+static dpb_status describe(const struct dpb_registry *registry, const struct dpb_workload_ops *ops,
+                           struct workload_row *row)
+{
+    const struct dpb_assignment chosen[] = {{"workload", ops->name, "list"},
+                                            {"ranks", "1", "list"}};
+    dpb_config *config = NULL;
+    DPB_TRY(dpb_config_new(registry->options, chosen, 2, false, &config));
+    dpb_status st = dpb_experiment_resolve(config, registry, dpb_host_cores(), 1);
+    if (st == DPB_OK) {
+        const struct dpb_experiment *e = dpb_config_struct(config, "experiment");
+        const struct dpb_model *model = ops->model(dpb_config_struct(config, "workload"));
+        *row = (struct workload_row){
+                .ops = ops,
+                .parameters = dpb_model_param_elements(model),
+                .fwd_flops = 2 * dpb_model_fwd_macs_per_sample(model),
+                .batch = e->batch_per_rank,
+                .limit_bytes = dpb_memory_limit(config),
+        };
+        dpb_memory_predict(registry, config, &row->memory);
+    }
+    dpb_config_free(config);
+    return st;
+}
+
+static dpb_json *workload_json(const struct workload_row *row)
+{
+    dpb_json *json = dpb_json_object(), *memory = dpb_json_object();
+    dpb_json_set_string(json, "name", row->ops->name);
+    dpb_json_set_string(json, "summary", row->ops->summary);
+    dpb_json_set_int(json, "parameters", row->parameters);
+    dpb_json_set_int(json, "gradient_bytes", row->parameters * (int64_t)sizeof(float));
+    dpb_json_set_int(json, "fwd_flops_per_sample", row->fwd_flops);
+    dpb_json_set_int(json, "train_flops_per_sample", 3 * row->fwd_flops);
+    dpb_json_set_int(json, "batch_per_rank", row->batch);
+    dpb_memory_to_json(&row->memory, row->limit_bytes, memory);
+    dpb_json_set(json, "memory", memory);
+    return json;
+}
+
+/* "24.0 MFLOP", three significant digits. */
+static void flops_text(double flops, char *text, size_t text_bytes)
+{
+    static const char *const units[] = {"", "k", "M", "G", "T", "P"};
+    size_t unit = 0;
+    for (; flops >= 999.5 && unit + 1 < sizeof(units) / sizeof(units[0]); unit++)
+        flops /= 1000;
+    snprintf(text, text_bytes, "%.*f %sFLOP",
+             flops < 9.995   ? 2
+             : flops < 99.95 ? 1
+                             : 0,
+             flops, units[unit]);
+}
+
+static void print_workload(const struct workload_row *row)
+{
+    char gradients[DPB_UNIT_TEXT_BYTES], flops[32], memory[DPB_UNIT_TEXT_BYTES];
+    dpb_human_size((double)row->parameters * sizeof(float), 3, gradients, sizeof(gradients));
+    dpb_human_size((double)row->memory.rank_bytes, 3, memory, sizeof(memory));
+    flops_text((double)row->fwd_flops, flops, sizeof(flops));
+    printf("%-14s %13" PRId64 "  %10s  %12s  %2s%10s  %5" PRId64 "  %s\n", row->ops->name,
+           row->parameters, gradients, flops, row->memory.at_least ? ">=" : "", memory, row->batch,
+           row->ops->summary);
+}
+
+static dpb_status list_workloads(const struct dpb_registry *registry, bool json)
+{
+    dpb_json *rows_json = dpb_json_array();
+    dpb_status st = DPB_OK;
+    if (!json)
+        printf("%-14s %13s  %10s  %12s  %12s  %5s  %s\n", "workload", "parameters", "gradients",
+               "forward", "memory", "batch", "summary");
+    for (size_t i = 0; i < registry->workload_count; i++) {
+        struct workload_row row;
+        DPB_TRY_GOTO(st, describe(registry, registry->workloads[i], &row), out);
+        if (json)
+            dpb_json_append(rows_json, workload_json(&row));
+        else
+            print_workload(&row);
+    }
+    if (json)
+        return dpb_json_print(rows_json);
+    printf("\ngradients: fp32. forward: of one sample, 2 FLOP for a multiply-accumulate; training "
+           "takes about\n3 times that. memory: predicted for one rank at that batch and the "
+           "default options; >= where\na part is only known later.\n");
+out:
+    dpb_json_free(rows_json);
+    return st;
+}
+
 static dpb_status run(const struct dpb_registry *registry, const struct dpb_command_line *line,
                       const void *options)
 {
@@ -87,6 +188,8 @@ static dpb_status run(const struct dpb_registry *registry, const struct dpb_comm
         dpb_log_hint("only `dpbench list options` can be printed as Markdown");
         return DPB_ERR_USAGE;
     }
+    if (strcmp(word, "workloads") == 0)
+        return list_workloads(registry, o->json);
     for (size_t i = 0; i < KIND_COUNT; i++)
         if (strcmp(word, kinds[i][0]) == 0)
             return list_parts(registry->options, kinds[i][1], o->json);

@@ -189,6 +189,15 @@ load helper
     assert_exit 0
     assert_output 'mnist-cnn'
     assert_output 'mnist-mlp'
+    assert_output '^mnist-cnn +1199882 +4.58 MiB +24.0 MFLOP +[0-9.]+ MiB +64 '
+    assert_output '3 times'
+    dpbench_stdout list workloads --json
+    assert_exit 0
+    printf '%s' "$output" >list.json
+    assert_json list.json '[w["parameters"] for w in d if w["name"] == "mnist-mlp"]' '[669706]'
+    assert_json list.json '[w["gradient_bytes"] for w in d if w["name"] == "mnist-mlp"]' '[2678824]'
+    assert_json list.json 'all(w["train_flops_per_sample"] == 3 * w["fwd_flops_per_sample"] > 0 for w in d)' true
+    assert_json list.json 'all(w["memory"]["predicted_bytes"] > 3 * w["gradient_bytes"] for w in d)' true
     dpbench list strategies
     assert_exit 0
     for name in none naive ddp; do
