@@ -197,14 +197,13 @@ static void say(struct launch *l, const char *format, ...)
     va_end(args);
 }
 
-static void exit_text(int wait_status, char *text, size_t text_bytes)
+static void exit_text(int wait_status, const char *when, char *text, size_t text_bytes)
 {
     if (WIFSIGNALED(wait_status))
-        snprintf(text, text_bytes, "was killed by signal %d (%s)", WTERMSIG(wait_status),
-                 strsignal(WTERMSIG(wait_status)));
+        snprintf(text, text_bytes, "was killed by signal %d (%s)%s", WTERMSIG(wait_status),
+                 strsignal(WTERMSIG(wait_status)), when);
     else
-        snprintf(text, text_bytes, "exited with code %d without a result",
-                 WEXITSTATUS(wait_status));
+        snprintf(text, text_bytes, "exited with code %d%s", WEXITSTATUS(wait_status), when);
 }
 
 static dpb_status rank_is_gone(struct launch *l, int r)
@@ -213,7 +212,8 @@ static dpb_status rank_is_gone(struct launch *l, int r)
     char where[96], how[96];
     dpb_board_text(&l->board->line[r], where, sizeof(where));
     if (reap(rank, dpb_clock_now_ns() + 1000000000))
-        exit_text(rank->wait_status, how, sizeof(how));
+        exit_text(rank->wait_status, WIFSIGNALED(rank->wait_status) ? "" : " without a result", how,
+                  sizeof(how));
     else
         snprintf(how, sizeof(how), "closed its channel");
     say(l, "rank %d (pid %d) %s in %s", r, (int)rank->pid, how, where);
@@ -221,12 +221,33 @@ static dpb_status rank_is_gone(struct launch *l, int r)
     return DPB_ERR_RANK_FAILED;
 }
 
+/* All have reported: see each to its end. A rank that closes slowly is only ended, but one that
+ * crashes after its result has overwritten memory, and its result is worth nothing. */
+static dpb_status see_off(struct launch *l)
+{
+    int64_t deadline_ns = dpb_clock_now_ns() + REAP_NS;
+    for (int r = 0; r < l->config->ranks; r++) {
+        struct rank *rank = &l->rank[r];
+        char how[96];
+        if (!reap(rank, deadline_ns)) {
+            dpb_warn("rank %d (pid %d) does not end after its result, and is killed", r,
+                     (int)rank->pid);
+        } else if (rank->wait_status != 0) {
+            exit_text(rank->wait_status, " after its result", how, sizeof(how));
+            say(l, "rank %d (pid %d) %s", r, (int)rank->pid, how);
+            dpb_error("%s", l->result->reason);
+            return DPB_ERR_RANK_FAILED;
+        }
+    }
+    return DPB_OK;
+}
+
 static dpb_status take_messages(struct launch *l, int r)
 {
     struct rank *rank = &l->rank[r];
-    dpb_status open = dpb_inbox_fill(rank->fd, &rank->inbox);
+    dpb_status open = dpb_inbox_fill(rank->fd, &rank->inbox), taken;
     dpb_json *message = NULL;
-    while (dpb_inbox_take(&rank->inbox, &message) == DPB_OK) {
+    while ((taken = dpb_inbox_take(&rank->inbox, &message)) == DPB_OK) {
         const char *type = dpb_json_as_string(dpb_json_get(message, "type"), "");
         if (strcmp(type, "result") == 0) {
             dpb_json_free(rank->result);
@@ -240,6 +261,11 @@ static dpb_status take_messages(struct launch *l, int r)
         }
         dpb_json_free(message);
         message = NULL;
+    }
+    if (taken < 0) {
+        say(l, "rank %d (pid %d) sent a message that cannot be read", r, (int)rank->pid);
+        dpb_error("%s", l->result->reason);
+        return taken;
     }
     if (open == DPB_END && !rank->result && rank->error == DPB_OK)
         return rank_is_gone(l, r);
@@ -410,6 +436,8 @@ dpb_status dpb_launch_run(const struct dpb_launch_config *config, struct dpb_lau
     struct launch l = {
             .config = config, .result = result, .board_fd = -1, .segment_fd = -1, .bulk_fd = -1};
     int64_t start_ns = dpb_clock_now_ns();
+    /* Ignored, as some parents leave it, the kernel would throw the ranks' exit statuses away. */
+    struct sigaction keep_statuses = {.sa_handler = SIG_DFL}, before;
     result->ranks = calloc((size_t)config->ranks, sizeof(*result->ranks));
     l.rank = calloc((size_t)config->ranks, sizeof(*l.rank));
     if (!result->ranks || !l.rank) {
@@ -419,15 +447,15 @@ dpb_status dpb_launch_run(const struct dpb_launch_config *config, struct dpb_lau
     result->rank_count = config->ranks;
     for (int r = 0; r < config->ranks; r++)
         l.rank[r].fd = -1;
+    sigaction(SIGCHLD, &keep_statuses, &before);
     dpb_status st;
     DPB_TRY_GOTO(st, start_all(&l), out);
     DPB_TRY_GOTO(st, watch(&l), out);
-    int64_t reap_by_ns = dpb_clock_now_ns() + REAP_NS;
-    for (int r = 0; r < config->ranks; r++)
-        reap(&l.rank[r], reap_by_ns);
+    DPB_TRY_GOTO(st, see_off(&l), out);
     DPB_TRY_GOTO(st, take_bulk(&l), out);
 out:
     end_all(&l);
+    sigaction(SIGCHLD, &before, NULL);
     if (st < 0)
         say(&l, "%s", dpb_status_text(st));
     for (int r = 0; r < config->ranks; r++) {

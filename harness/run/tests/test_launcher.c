@@ -56,7 +56,11 @@ static int be_a_rank(void)
         send_error(DPB_ERR_MISMATCH, "the plans differ");
     if (rank != 1 && strcmp(act, "error") == 0)
         send_error(DPB_ERR_RANK_FAILED, "rank 1 gave up");
-    if (strcmp(act, "ok") != 0)
+    if (rank == 1 && strcmp(act, "garbage") == 0)
+        for (int i = 0; i < 100; i++)
+            if (write(DPB_WORKER_FD_CHANNEL, "no message at all", 17) != 17)
+                _exit(9);
+    if (strcmp(act, "ok") != 0 && strcmp(act, "crash") != 0)
         for (;;)
             pause();
     dpb_json *result = dpb_json_object();
@@ -64,6 +68,10 @@ static int be_a_rank(void)
     dpb_json_set_int(result, "rank", rank);
     dpb_json_set(result, "big", dpb_json_string(dpb_json_as_string(dpb_json_get(job, "pad"), "")));
     dpb_message_send(DPB_WORKER_FD_CHANNEL, result);
+    if (rank == 1 && strcmp(act, "crash") == 0)
+        raise(SIGKILL);
+    dpb_json_free(result);
+    dpb_json_free(job);
     return 0;
 }
 
@@ -145,6 +153,45 @@ static void test_killed_rank_is_named(void **state)
     dpb_launch_result_release(&o.result);
 }
 
+/* Some parents start programs with SIGCHLD ignored, and then the kernel keeps no exit status. */
+static void test_killed_rank_is_named_with_sigchld_ignored(void **state)
+{
+    (void)state;
+    signal(SIGCHLD, SIG_IGN);
+    struct outcome o = launch("kill", NULL, "");
+    assert_true(signal(SIGCHLD, SIG_DFL) == SIG_IGN); /* as it was */
+    assert_int_equal(o.st, DPB_ERR_RANK_FAILED);
+    assert_non_null(strstr(o.result.reason, "killed by signal 9"));
+    assert_no_child();
+    dpb_launch_result_release(&o.result);
+}
+
+/* What a rank reported counts only if it came to its end: a crash while closing says that memory
+ * was overwritten before. */
+static void test_crash_after_the_result(void **state)
+{
+    (void)state;
+    struct outcome o = launch("crash", NULL, "");
+    assert_int_equal(o.st, DPB_ERR_RANK_FAILED);
+    assert_non_null(strstr(o.result.reason, "rank 1 (pid "));
+    assert_non_null(strstr(o.result.reason, "killed by signal 9"));
+    assert_non_null(strstr(o.result.reason, "after its result"));
+    assert_no_child();
+    dpb_launch_result_release(&o.result);
+}
+
+/* Not a time-out, whose message would blame a rank for making no progress. */
+static void test_message_that_is_none(void **state)
+{
+    (void)state;
+    struct outcome o = launch("garbage", NULL, "");
+    assert_int_equal(o.st, DPB_ERR_CORRUPT);
+    assert_non_null(strstr(o.result.reason, "rank 1 (pid "));
+    assert_non_null(strstr(o.result.reason, "cannot be read"));
+    assert_no_child();
+    dpb_launch_result_release(&o.result);
+}
+
 static void test_stopped_rank_is_named(void **state)
 {
     (void)state;
@@ -206,6 +253,9 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
             cmocka_unit_test(test_results_come_back),
             cmocka_unit_test(test_killed_rank_is_named),
+            cmocka_unit_test(test_killed_rank_is_named_with_sigchld_ignored),
+            cmocka_unit_test(test_crash_after_the_result),
+            cmocka_unit_test(test_message_that_is_none),
             cmocka_unit_test(test_stopped_rank_is_named),
             cmocka_unit_test(test_hanging_rank_is_the_least_far),
             cmocka_unit_test(test_exit_without_result),
