@@ -4,9 +4,7 @@
 #include <string.h>
 
 #include "dpb_log.h"
-
-/* Gradients are cleared by copying zeros: the one way that every device orders on its stream. */
-#define ZEROS_BYTES ((int64_t)65536)
+#include "workload_parts.h"
 
 struct sequential {
     struct dpb_workload_base base;
@@ -63,7 +61,7 @@ static void grad_elements(const struct dpb_layer_list *list, int64_t batch_max, 
 int64_t dpb_sequential_activation_bytes_for(const struct dpb_layer_list *list, int64_t batch_max)
 {
     const int64_t sample_bytes = (int64_t)sizeof(float);
-    int64_t elements[2], bytes = ZEROS_BYTES;
+    int64_t elements[2], bytes = DPB_ZEROS_BYTES;
 
     for (int i = 0; i < list->layer_count; i++) {
         int64_t output = batch_max * list->info[i].out_elements_per_sample;
@@ -97,7 +95,7 @@ static dpb_status take_all(struct sequential *net)
     }
     DPB_TRY(take(net, net->batch_max * list->model.classes * sample_bytes, &net->prob));
     DPB_TRY(take(net, net->batch_max * sample_bytes, &net->loss));
-    return take(net, ZEROS_BYTES, &net->zeros);
+    return take(net, DPB_ZEROS_BYTES, &net->zeros);
 }
 
 static void give(struct sequential *net, void *memory)
@@ -277,16 +275,6 @@ static dpb_status layer_forward(struct sequential *net, int i, const struct dpb_
     return DPB_ERR_INTERNAL;
 }
 
-/* The label's logit is the largest, the first of equal ones; false where logits are not numbers. */
-static bool is_correct(const float *logits, int classes, int label)
-{
-    for (int c = 0; c < classes; c++) {
-        if (c < label ? !(logits[label] > logits[c]) : !(logits[label] >= logits[c]))
-            return false;
-    }
-    return true;
-}
-
 dpb_status dpb_sequential_forward(dpb_workload *workload, const struct dpb_batch *batch,
                                   bool training, struct dpb_forward_result *result)
 {
@@ -313,33 +301,13 @@ dpb_status dpb_sequential_forward(dpb_workload *workload, const struct dpb_batch
     DPB_TRY(dpb_device_get_ops(net->launcher->device)->stream_sync(net->launcher->stream));
     for (int64_t i = 0; i < batch->samples; i++) {
         sum.loss_sum += (double)net->loss[i];
-        sum.correct += is_correct(logits + i * model->classes, model->classes, batch->label[i]);
+        sum.correct += dpb_label_wins(logits + i * model->classes, model->classes, batch->label[i]);
     }
     *result = sum;
     return DPB_OK;
 }
 
 /* ---- backward ---- */
-
-static dpb_status clear_gradients(struct sequential *net, dpb_grad_ready ready, void *ctx)
-{
-    const struct dpb_launcher *launcher = net->launcher;
-    const struct dpb_device_ops *device = dpb_device_get_ops(launcher->device);
-
-    for (int r = 0; r < net->list->param_count; r++) {
-        int p = net->list->ready_order[r];
-        int64_t bytes = net->list->param[p].numel * (int64_t)sizeof(float);
-
-        for (int64_t at = 0; at < bytes; at += ZEROS_BYTES) {
-            int64_t count = bytes - at < ZEROS_BYTES ? bytes - at : ZEROS_BYTES;
-
-            DPB_TRY(device->copy(launcher->device, (char *)net->grad[p] + at, net->zeros,
-                                 (size_t)count, launcher->stream));
-        }
-        DPB_TRY(ready(ctx, p));
-    }
-    return DPB_OK;
-}
 
 static dpb_status relu_backward(struct sequential *net, int i, int64_t samples)
 {
@@ -435,7 +403,8 @@ dpb_status dpb_sequential_backward(dpb_workload *workload, const struct dpb_batc
     struct dpb_softmax_xent_args args;
 
     if (batch->samples == 0)
-        return clear_gradients(net, ready, ctx);
+        return dpb_gradients_clear(net->launcher, &net->list->model, net->grad, net->zeros, ready,
+                                   ctx);
     args = (struct dpb_softmax_xent_args){
             .prob = dpb_tensor_2d(net->prob, batch->samples, classes),
             .dlogits = dpb_tensor_2d(net->output_grad[last % 2], batch->samples, classes),
