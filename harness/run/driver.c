@@ -298,12 +298,12 @@ static dpb_status launch_once(struct driver *d, const struct dpb_launch_config *
 }
 
 /* Launch, and again while the machine was too busy and retries are left; the attempt on the
- * quietest machine counts. */
+ * quietest machine counts, and the status is its. */
 static dpb_status launch_with_retries(struct driver *d, const struct dpb_experiment *e,
                                       const struct dpb_launch_config *launch,
                                       struct dpb_launch_result *best,
                                       struct dpb_attempt attempts[ATTEMPTS_MAX], int *count,
-                                      int *used)
+                                      int *used, bool *interrupted)
 {
     dpb_status st = DPB_OK;
     *count = 0;
@@ -328,9 +328,8 @@ static dpb_status launch_with_retries(struct driver *d, const struct dpb_experim
         bool again = st == DPB_OK && launched == DPB_OK &&
                      attempts[*used].availability < e->probe_limit_ratio &&
                      *count <= e->probe_retries && d->noise_retries_left > 0;
-        /* A failing second attempt does not undo a first that went well, but an interrupt ends. */
-        if (launched == DPB_ERR_INTERRUPTED)
-            return launched;
+        /* A second attempt that fails or is interrupted does not undo a first that went well. */
+        *interrupted = launched == DPB_ERR_INTERRUPTED;
         if (!again)
             return st;
         d->noise_retries_left--;
@@ -373,6 +372,7 @@ static dpb_status run_launch(struct driver *d, size_t n)
     struct dpb_memory memory;
     int64_t memory_limit_bytes = dpb_memory_limit(cell->config);
     int count = 0, used = 0;
+    bool interrupted = false;
     dpb_memory_predict(d->config->registry, cell->config, &memory);
     bool skipped = memory.total_bytes > memory_limit_bytes;
     d->progress.label = cell->label;
@@ -380,9 +380,9 @@ static dpb_status run_launch(struct driver *d, size_t n)
     d->progress.step = 0;
     d->progress.steps = e->steps == DPB_AUTO ? 0 : e->steps;
     tell(d);
-    dpb_status launched =
-            skipped ? refuse(&memory, memory_limit_bytes, &result)
-                    : launch_with_retries(d, e, &launch, &result, attempts, &count, &used);
+    dpb_status launched = skipped ? refuse(&memory, memory_limit_bytes, &result)
+                                  : launch_with_retries(d, e, &launch, &result, attempts, &count,
+                                                        &used, &interrupted);
     struct dpb_cell_outcome outcome = {
             .run_id = d->run_id,
             .run_folder = d->config->folder,
@@ -428,6 +428,8 @@ static dpb_status run_launch(struct driver *d, size_t n)
     dpb_json_free(job_json);
     dpb_launch_result_release(&result);
     d->records_lost = st < 0;
+    if (interrupted)
+        launched = DPB_ERR_INTERRUPTED;
     return st < 0 ? st : launched;
 }
 

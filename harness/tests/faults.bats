@@ -96,6 +96,27 @@ YAML
     [ -z "$file" ] || assert_json "$file" '{r["status"] for r in d} <= {"interrupted"}' true
 }
 
+@test "SIGINT while a cell is run again for noise keeps the attempt that was complete" {
+    # No machine is free to 100 %, so the cell is run again.
+    start_dpbench run --data synthetic --workload mnist-mlp --batch-per-rank 8 --steps 3000 \
+        --warmup 2 --trace-steps 0 --ranks 2 --probe-limit 100% --probe-retries 2 -o out
+    for _ in $(seq 300); do
+        ! grep -q 'running it again' log || break
+        sleep 0.1
+    done
+    sleep 0.3
+    kill -INT "$background"
+    finish_dpbench 10
+    assert_exit 130
+    file=$(records_file)
+    assert_json "$file" 'd[0]["status"], len(d[0]["samples_step_ns"])' '["ok", 2998]'
+    assert_json "$file" 'len(d[0]["probe"]["attempts"]), d[0]["probe"]["attempt_used"]' '[2, 0]'
+    # Nothing is left to do.
+    dpbench sweep --resume out
+    assert_exit 0
+    assert_output '1 launches were done before'
+}
+
 @test "the launcher's death ends the ranks" {
     start_dpbench run "${endless[@]}" --ranks 2 -o out
     wait_for_ranks 2
