@@ -96,6 +96,29 @@ static double loss_of_step(const struct dpb_launch_result *result, size_t s)
     return sum;
 }
 
+static const char *replicas_name(bool integers)
+{
+    return integers ? "integer replicas identical after every step"
+                    : "replicas identical after every step";
+}
+
+static const char *losses_name(bool integers)
+{
+    return integers ? "integer losses equal one big batch, bit by bit"
+                    : "losses follow one big batch";
+}
+
+static const char *params_name(bool integers)
+{
+    return integers ? "integer parameters equal one big batch, bit by bit"
+                    : "parameters follow one big batch";
+}
+
+static void skip(struct verifier *v, const char *name, const char *why)
+{
+    add_check(v, name, true, "skipped: %s", why)->skipped = true;
+}
+
 static void compare_losses(struct verifier *v, const struct dpb_launch_result *many,
                            const struct dpb_launch_result *one, bool exact)
 {
@@ -107,10 +130,10 @@ static void compare_losses(struct verifier *v, const struct dpb_launch_result *m
         worst = difference > worst || isnan(difference) ? difference : worst;
     }
     if (exact)
-        add_check(v, "integer losses equal one big batch, bit by bit", worst == 0,
+        add_check(v, losses_name(exact), worst == 0,
                   "largest relative difference %.3g over %zu steps", worst, steps);
     else
-        add_check(v, "losses follow one big batch", worst <= DPB_VERIFY_LOSS_RTOL,
+        add_check(v, losses_name(exact), worst <= DPB_VERIFY_LOSS_RTOL,
                   "largest relative difference %.3g over %zu steps, bound %.3g", worst, steps,
                   DPB_VERIFY_LOSS_RTOL);
 }
@@ -129,10 +152,10 @@ static void compare_params(struct verifier *v, const struct dpb_launch_result *m
         worst = difference > worst || isnan(difference) ? difference : worst;
     }
     if (exact)
-        add_check(v, "integer parameters equal one big batch, bit by bit", differing == 0,
-                  "%zu of %zu elements differ", differing, elements);
+        add_check(v, params_name(exact), differing == 0, "%zu of %zu elements differ", differing,
+                  elements);
     else
-        add_check(v, "parameters follow one big batch", outside == 0,
+        add_check(v, params_name(exact), outside == 0,
                   "largest difference %.3g, %zu of %zu elements beyond %.3g + %.3g |p|", worst,
                   outside, elements, DPB_VERIFY_PARAM_ATOL, DPB_VERIFY_PARAM_RTOL);
 }
@@ -148,8 +171,6 @@ static bool differed(struct verifier *v, const char *name, dpb_status st,
 
 static dpb_status compare_with_alone(struct verifier *v, bool integers)
 {
-    const char *replicas = integers ? "integer replicas identical after every step"
-                                    : "replicas identical after every step";
     struct dpb_launch_result many = {0}, one = {0};
     dpb_config *alone_config = NULL;
     struct dpb_job job = {.config = v->config->config,
@@ -157,9 +178,15 @@ static dpb_status compare_with_alone(struct verifier *v, bool integers)
                           .integers = integers,
                           .plant_rank = -1,
                           .keep_params = true};
+    if (v->e->ranks < 2) {
+        skip(v, replicas_name(integers), "one rank has no replica");
+        skip(v, losses_name(integers), "one rank is the one big batch");
+        skip(v, params_name(integers), "one rank is the one big batch");
+        return DPB_OK;
+    }
     tell(v, integers ? "integer gradients, all ranks" : "all ranks");
     dpb_status st = train(v, &job, &many);
-    if (differed(v, replicas, st, &many)) {
+    if (differed(v, replicas_name(integers), st, &many)) {
         st = DPB_OK;
         goto out;
     }
@@ -169,7 +196,8 @@ static dpb_status compare_with_alone(struct verifier *v, bool integers)
     tell(v, integers ? "integer gradients, one rank" : "one rank with the whole batch");
     job.config = alone_config;
     DPB_TRY_GOTO(st, train(v, &job, &one), out);
-    add_check(v, replicas, true, "%zu steps on %" PRId64 " ranks, XXH3 of all parameters",
+    add_check(v, replicas_name(integers), true,
+              "%zu steps on %" PRId64 " ranks, XXH3 of all parameters",
               dpb_json_size(dpb_json_get(one.ranks[0], "loss_sum")), v->e->ranks);
     compare_losses(v, &many, &one, integers);
     compare_params(v, &many, &one, integers);
@@ -192,7 +220,7 @@ static dpb_status plant_divergence(struct verifier *v)
 {
     const char *name = "a planted divergence is found";
     if (v->e->ranks < 2) {
-        add_check(v, name, true, "skipped: one rank has no replica to differ from")->skipped = true;
+        skip(v, name, "one rank has no replica to differ from");
         return DPB_OK;
     }
     struct dpb_launch_result result = {0};

@@ -38,6 +38,8 @@ load helper
     dpbench verify --data synthetic --workload mnist-mlp --ranks 1 --global-batch 8
     assert_exit 0
     assert_output '^skip +a planted divergence'
+    assert_output '^skip +losses follow one big batch'
+    refute_output '^ok '
 }
 
 @test "verify --json is JSON" {
