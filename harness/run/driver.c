@@ -170,8 +170,26 @@ static dpb_status check_data(const struct dpb_registry *registry, const struct d
     return DPB_OK;
 }
 
+/* `mpirun -np 16 dpbench run` would be sixteen runs that disturb one another, each of them alone in
+ * its world. */
+static dpb_status check_launched_once(void)
+{
+    const char *variable;
+    int64_t processes = dpb_host_launched_as(&variable);
+    if (processes == 1)
+        return DPB_OK;
+    dpb_error("launched as %" PRId64 " processes (%s), but this one's world size is 1: dpbench "
+              "starts its ranks itself",
+              processes, variable);
+    dpb_log_hint("start it once, without mpirun or with `srun --ntasks=1`, and give --ranks; in a "
+                 "shell or batch script that has the variable anyway: env -u %s dpbench ...",
+                 variable);
+    return DPB_ERR_UNAVAILABLE;
+}
+
 dpb_status dpb_driver_preflight(const struct dpb_registry *registry, const struct dpb_plan *plan)
 {
+    DPB_TRY(check_launched_once());
     int data_checked = -1;
     for (size_t i = 0; i < plan->cell_count; i++) {
         const dpb_config *config = plan->cells[i].config;

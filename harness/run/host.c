@@ -12,11 +12,22 @@
 #include <xxhash.h>
 
 #include "build_info.h"
+#include "dpb_units.h"
 
 /* Only these reach a record: a whole environment would carry secrets. */
 static const char *const environment_prefixes[] = {"OMP_",      "KMP_",   "DNNL_", "ONEDNN_",
                                                    "OPENBLAS_", "SLURM_", "OMPI_", "PMI_",
                                                    "NCCL_",     "CUDA_"};
+
+/* Nor do these, whatever they begin with: SLURM_JWT is a token that logs its reader in. */
+static const char *const secret_words[] = {"JWT",  "TOKEN", "SECRET",    "PASSWORD",
+                                           "PASS", "KEY",   "CREDENTIAL"};
+
+/* Set by launchers to the number of processes that they start. Slurm's for the step comes first: a
+ * step of one process inside a larger allocation is one process. */
+static const char *const launcher_sizes[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE",
+                                             "MV2_COMM_WORLD_SIZE",  "SLURM_STEP_NUM_TASKS",
+                                             "SLURM_NTASKS",         "WORLD_SIZE"};
 
 extern char **environ;
 
@@ -29,6 +40,30 @@ int dpb_host_cores(void)
     return cores < 1 ? 1 : cores;
 }
 
+int64_t dpb_host_launched_as(const char **variable)
+{
+    bool step = getenv("SLURM_STEP_NUM_TASKS") != NULL;
+    for (size_t i = 0; i < sizeof(launcher_sizes) / sizeof(char *); i++) {
+        const char *text = getenv(launcher_sizes[i]);
+        int64_t size;
+        if (!text || (step && strcmp(launcher_sizes[i], "SLURM_NTASKS") == 0))
+            continue;
+        if (dpb_parse_i64(text, &size, NULL) == DPB_OK && size > 1) {
+            *variable = launcher_sizes[i];
+            return size;
+        }
+    }
+    return 1;
+}
+
+static bool is_secret(const char *name)
+{
+    for (size_t i = 0; i < sizeof(secret_words) / sizeof(char *); i++)
+        if (strstr(name, secret_words[i]))
+            return true;
+    return false;
+}
+
 static dpb_json *environment_json(void)
 {
     dpb_json *json = dpb_json_object();
@@ -39,7 +74,8 @@ static dpb_json *environment_json(void)
                 continue;
             char name[128];
             snprintf(name, sizeof(name), "%.*s", (int)(equals - *e), *e);
-            dpb_json_set_string(json, name, equals + 1);
+            if (!is_secret(name))
+                dpb_json_set_string(json, name, equals + 1);
         }
     }
     return json;

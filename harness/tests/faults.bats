@@ -160,3 +160,20 @@ YAML
     [ "$status" -ne 124 ]
     assert_output 'dpbench: '
 }
+
+@test "a launcher that started several processes is refused before any work" {
+    for variable in OMPI_COMM_WORLD_SIZE PMI_SIZE SLURM_NTASKS WORLD_SIZE; do
+        run env "$variable=16" "$DPBENCH" run "${quick[@]}" --ranks 2
+        assert_exit 3
+        assert_output "launched as 16 processes.*$variable"
+        assert_output 'hint: '
+        assert_nothing_written
+    done
+    run env SLURM_NTASKS=16 "$DPBENCH" verify --data synthetic --ranks 2
+    assert_exit 3
+}
+
+@test "a launcher of one process, also inside a larger allocation, is fine" {
+    run env SLURM_NTASKS=16 SLURM_STEP_NUM_TASKS=1 "$DPBENCH" run "${quick[@]}" --ranks 1 -o one
+    assert_exit 0
+}

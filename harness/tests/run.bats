@@ -174,3 +174,12 @@ load helper
     assert_exit 3
     assert_nothing_written
 }
+
+@test "the recorded environment holds what matters, and no secret" {
+    run env OMP_PROC_BIND=close SLURM_JWT=eyJhbGciOi CUDA_API_KEY=qx7hidden9 HOME_SECRET=x \
+        "$DPBENCH" run "${quick[@]}" --ranks 1 -o out
+    assert_exit 0
+    assert_json out/records.jsonl 'd[0]["host"]["environment"]["OMP_PROC_BIND"]' close
+    run grep -lE 'eyJhbGciOi|qx7hidden9|HOME_SECRET' -r out
+    [ "$status" -eq 1 ]
+}
