@@ -1,10 +1,13 @@
 #include "dpb_driver.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 #include "dpb_cell_record.h"
@@ -29,7 +32,8 @@ struct driver {
     struct dpb_driver_result *result;
     char *records_path;
     char *manifest_path;
-    const char *run_id; /* last part of the folder */
+    char *run_id;
+    int lock_fd; /* of the folder: one driver at a time */
     dpb_json *host;
     struct dpb_probe *probe;
     bool *done; /* per launch, when resuming */
@@ -42,10 +46,14 @@ struct driver {
 
 /* ---- the run's folder ---- */
 
-static const char *last_part(const char *folder)
+/* The last part of the folder's full path, so that "x", "x/" and "." in it are one name. */
+static char *folder_name(const char *folder)
 {
-    const char *slash = strrchr(folder, '/');
-    return slash && slash[1] ? slash + 1 : folder;
+    char *path = realpath(folder, NULL);
+    const char *slash = path ? strrchr(path, '/') : NULL;
+    char *name = strdup(slash && slash[1] ? slash + 1 : "run");
+    free(path);
+    return name;
 }
 
 static bool exists(const char *folder, const char *name)
@@ -56,46 +64,66 @@ static bool exists(const char *folder, const char *name)
     return yes;
 }
 
-/* Space and permission, tested by doing it: the record file is made here. */
-static dpb_status check_writable(const char *folder)
+/* Make the record file, which only one program can: DPB_END when it is there already. */
+static dpb_status claim(const char *folder)
 {
     char *path = dpb_path_join(folder, "records.jsonl");
     if (!path)
         return DPB_ERR_NO_MEMORY;
-    dpb_status st = dpb_file_write_atomic(path, "", 0);
+    int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    dpb_status st = fd >= 0 ? DPB_OK : errno == EEXIST ? DPB_END : DPB_ERR_IO;
+    if (st < 0) {
+        dpb_error("cannot write \"%s\": %s", path, strerror(errno));
+        dpb_log_hint("give a folder with space and write permission: -o DIR");
+    }
+    if (fd >= 0)
+        close(fd);
     free(path);
-    if (st == DPB_OK) {
-        static const char filler[65536];
-        path = dpb_path_join(folder, ".space-check");
-        if (!path)
-            return DPB_ERR_NO_MEMORY;
-        st = dpb_file_write_atomic(path, filler, sizeof(filler));
-        unlink(path);
+    return st;
+}
+
+/* Space, tested by using it. */
+static dpb_status check_space(const char *folder)
+{
+    static const char filler[65536];
+    char *path = dpb_path_join(folder, ".space-check");
+    if (!path)
+        return DPB_ERR_NO_MEMORY;
+    dpb_status st = dpb_file_write_atomic(path, filler, sizeof(filler));
+    unlink(path);
+    free(path);
+    if (st < 0) {
+        dpb_log_hint("give a folder with space and write permission: -o DIR");
+        path = dpb_path_join(folder, "records.jsonl");
+        if (path)
+            unlink(path); /* the claim: the folder holds no run after all */
         free(path);
     }
-    if (st < 0)
-        dpb_log_hint("give a folder with space and write permission: -o DIR");
     return st;
 }
 
 dpb_status dpb_run_folder_new(const char *wanted, const char *name, char **folder)
 {
     char made[4096], stamp[32];
+    dpb_status st;
     dpb_clock_utc_stamp(stamp, sizeof(stamp));
     snprintf(made, sizeof(made), "%s", wanted ? wanted : "");
-    for (int n = 1; !wanted; n++) {
-        snprintf(made, sizeof(made), n == 1 ? "runs/%s-%s" : "runs/%s-%s-%d", stamp, name, n);
-        if (access(made, F_OK) != 0)
+    for (int n = 1;; n++) {
+        if (!wanted)
+            snprintf(made, sizeof(made), n == 1 ? "runs/%s-%s" : "runs/%s-%s-%d", stamp, name, n);
+        DPB_TRY(dpb_mkdir_p(made));
+        st = exists(made, "manifest.json") ? DPB_END : claim(made);
+        if (wanted || st != DPB_END)
             break;
     }
-    if (exists(made, "records.jsonl") || exists(made, "manifest.json")) {
+    if (st == DPB_END) {
         dpb_error("\"%s\" already holds a run", made);
         dpb_log_hint("continue it with `dpbench sweep --resume %s`, or choose another folder",
                      made);
         return DPB_ERR_USAGE;
     }
-    DPB_TRY(dpb_mkdir_p(made));
-    DPB_TRY(check_writable(made));
+    DPB_TRY(st);
+    DPB_TRY(check_space(made));
     char *copy = strdup(made);
     if (!copy)
         return DPB_ERR_NO_MEMORY;
@@ -204,6 +232,33 @@ dpb_status dpb_driver_preflight(const struct dpb_registry *registry, const struc
     return DPB_OK;
 }
 
+/* Two drivers in one folder would disturb each other's measurements and do everything twice. */
+static dpb_status lock_folder(struct driver *d)
+{
+    d->lock_fd = open(d->config->folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    /* A file system that cannot lock is no reason not to measure. */
+    if (d->lock_fd < 0 || flock(d->lock_fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK)
+        return DPB_OK;
+    dpb_error("another dpbench is running in \"%s\"", d->config->folder);
+    dpb_log_hint("wait until it has ended, or choose another folder");
+    return DPB_ERR_UNAVAILABLE;
+}
+
+/* A run keeps its name when its folder is moved, or written in another way. */
+static dpb_status name_run(struct driver *d)
+{
+    if (d->config->resume) {
+        dpb_json *manifest = NULL;
+        DPB_TRY(dpb_json_read_file(d->manifest_path, &manifest));
+        const char *name = dpb_json_as_string(dpb_json_get(manifest, "run_id"), "");
+        d->run_id = name[0] ? strdup(name) : folder_name(d->config->folder);
+        dpb_json_free(manifest);
+    } else {
+        d->run_id = folder_name(d->config->folder);
+    }
+    return d->run_id ? DPB_OK : DPB_ERR_NO_MEMORY;
+}
+
 /* What earlier sessions of a resumed run have done. */
 static dpb_status find_done(struct driver *d)
 {
@@ -230,12 +285,13 @@ static dpb_status find_done(struct driver *d)
 static dpb_status driver_open(struct driver *d)
 {
     const struct dpb_driver_config *config = d->config;
-    d->run_id = last_part(config->folder);
     d->records_path = dpb_path_join(config->folder, "records.jsonl");
     d->manifest_path = dpb_path_join(config->folder, "manifest.json");
     d->done = calloc(config->plan->launch_count, sizeof(*d->done));
     if (!d->records_path || !d->manifest_path || !d->done)
         return DPB_ERR_NO_MEMORY;
+    DPB_TRY(lock_folder(d));
+    DPB_TRY(name_run(d));
     d->host = dpb_host_json();
     DPB_TRY(find_done(d));
     DPB_TRY(manifest_write(d, "running"));
@@ -254,7 +310,10 @@ static void driver_close(struct driver *d)
     dpb_json_free(d->host);
     free(d->records_path);
     free(d->manifest_path);
+    free(d->run_id);
     free(d->done);
+    if (d->lock_fd >= 0)
+        close(d->lock_fd);
 }
 
 /* ---- launches ---- */
@@ -453,7 +512,7 @@ static dpb_status run_launch(struct driver *d, size_t n)
 
 dpb_status dpb_driver_run(const struct dpb_driver_config *config, struct dpb_driver_result *result)
 {
-    struct driver d = {.config = config, .result = result};
+    struct driver d = {.config = config, .result = result, .lock_fd = -1};
     memset(result, 0, sizeof(*result));
     dpb_status st, first = DPB_OK;
     DPB_TRY_GOTO(st, driver_open(&d), out);

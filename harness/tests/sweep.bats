@@ -211,3 +211,54 @@ assert_file_mistake() {
     assert_json "$file" '[r["memory"]["measured_bytes"] for r in d if r["status"] == "skipped"]' '[null]'
     grep -q 'memory: 2 ranks need' out/report.md
 }
+
+@test "a resumed run keeps its name, however its folder is written or moved" {
+    write_sweep
+    dpbench sweep sweep.yaml --probe-retries 0 -o out/
+    assert_exit 0
+    for _ in 1 2 3; do
+        file=$(records_file)
+        head -n 4 "$file" >rest.jsonl
+        cp rest.jsonl "$file"
+        case $(ls -d out moved 2>/dev/null) in
+        out) dpbench sweep --resume out/ && mv out moved ;;
+        *) (cd moved && "$DPBENCH" sweep --resume .) ;;
+        esac
+        assert_exit 0
+        file=$(records_file)
+        assert_json "$file" 'len(d)' 6
+        assert_json "$file" 'sorted({r["run_id"] for r in d})' '["out"]'
+    done
+}
+
+@test "two sweeps at once do not share a folder" {
+    write_sweep
+    start_dpbench sweep sweep.yaml --probe-retries 0 --steps 3000 -o out
+    for _ in $(seq 100); do
+        [ ! -e out/manifest.json ] || break
+        sleep 0.1
+    done
+    dpbench sweep sweep.yaml -o out
+    assert_exit 2
+    assert_output 'already holds a run'
+    dpbench sweep --resume out
+    assert_exit 3
+    assert_output 'another dpbench is running'
+    kill -INT "$background"
+    finish_dpbench 20
+    assert_exit 130
+}
+
+@test "of sweeps that start into one folder in the same moment, one runs" {
+    write_sweep
+    for i in 1 2 3 4 5 6; do
+        "$DPBENCH" sweep sweep.yaml --probe-retries 0 -o out >/dev/null 2>&1 3>&- &
+        pids[i]=$!
+    done
+    ran=0
+    for i in 1 2 3 4 5 6; do
+        ! wait "${pids[i]}" || ran=$((ran + 1))
+    done
+    [ "$ran" -eq 1 ]
+    assert_json out/records.jsonl 'len(d)' 6
+}
