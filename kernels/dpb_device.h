@@ -60,6 +60,10 @@ struct dpb_tensor dpb_tensor_4d(void *data, int64_t a, int64_t b, int64_t c, int
     X(DPB_OP_BATCHNORM_BWD, "batchnorm-bwd", struct dpb_batchnorm_args)                            \
     X(DPB_OP_SOFTMAX_XENT_FWD, "softmax-xent-fwd", struct dpb_softmax_xent_args)                   \
     X(DPB_OP_SOFTMAX_XENT_BWD, "softmax-xent-bwd", struct dpb_softmax_xent_args)                   \
+    X(DPB_OP_INTERACTION_FWD, "interaction-fwd", struct dpb_interaction_args)                      \
+    X(DPB_OP_INTERACTION_BWD, "interaction-bwd", struct dpb_interaction_args)                      \
+    X(DPB_OP_SIGMOID_BCE_FWD, "sigmoid-bce-fwd", struct dpb_sigmoid_bce_args)                      \
+    X(DPB_OP_SIGMOID_BCE_BWD, "sigmoid-bce-bwd", struct dpb_sigmoid_bce_args)                      \
     X(DPB_OP_SGD_MOMENTUM, "sgd-momentum", struct dpb_sgd_args)                                    \
     X(DPB_OP_ADAMW, "adamw", struct dpb_adam_args)                                                 \
     X(DPB_OP_LAMB, "lamb", struct dpb_adam_args)                                                   \
@@ -147,6 +151,29 @@ struct dpb_softmax_xent_args {
     const int32_t *label;                    /* M */
     float *loss;                             /* M; fwd */
     float scale;                             /* bwd */
+};
+
+/* Of N samples with T + 1 vectors of D elements each: x is vector 0, e[t] is vector t + 1.
+ * fwd: row n of y is x[n], then the dot products of every pair of vectors (1,0) (2,0) (2,1) (3,0)
+ *      ..., as facebookresearch/dlrm's interact_features() with interact_itself off
+ *      (Naumov et al. 2019, arXiv:1906.00091).
+ * bwd: dx, de from x, e and y := gradient w.r.t. y. */
+struct dpb_interaction_args {
+    struct dpb_tensor x;  /* [N,D] */
+    struct dpb_tensor e;  /* [T,N,D] */
+    struct dpb_tensor y;  /* [N, D + T (T + 1) / 2] */
+    struct dpb_tensor dx; /* bwd */
+    struct dpb_tensor de;
+};
+
+/* Two classes from one logit z, label 0 or 1; any rank.
+ * fwd: loss = -log(label ? sigmoid(z) : 1 - sigmoid(z)), without overflow for any z.
+ * bwd: dlogits = (sigmoid(z) - label) * scale; dlogits may alias logits. */
+struct dpb_sigmoid_bce_args {
+    struct dpb_tensor logits, dlogits;
+    const int32_t *label; /* one per logit; so is loss */
+    float *loss;          /* fwd */
+    float scale;          /* bwd */
 };
 
 /* The optimizers. A gradient is not changed; state is zero before the first step. Numbers are

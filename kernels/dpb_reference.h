@@ -22,6 +22,9 @@ dpb_status dpb_reference_op(enum dpb_op op, const void *args);
  * DPB_ERR_USAGE, logged with operator and shapes. */
 dpb_status dpb_op_args_check(enum dpb_op op, const void *args);
 
+/* Are all labels 0 or 1? For a device whose labels the host can read. DPB_ERR_USAGE, logged. */
+dpb_status dpb_binary_labels_check(const int32_t *label, int64_t count);
+
 /* The shapes and numbers of `args` for messages, "x[64,26,26,32] w[64,32,3,3] ... stride 1 pad 0",
  * cut where `text` is full. Safe for arguments that do not fit. */
 void dpb_op_args_text(enum dpb_op op, const void *args, char *text, size_t text_bytes);

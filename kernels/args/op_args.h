@@ -49,6 +49,8 @@ DPB_ARGS_FAMILY(softmax_xent);
 DPB_ARGS_FAMILY(conv); /* image.c */
 DPB_ARGS_FAMILY(pool);
 DPB_ARGS_FAMILY(batchnorm);
+DPB_ARGS_FAMILY(interaction); /* recommend.c */
+DPB_ARGS_FAMILY(sigmoid_bce);
 DPB_ARGS_FAMILY(sgd); /* update.c */
 DPB_ARGS_FAMILY(adam);
 DPB_ARGS_FAMILY(lars);

@@ -152,6 +152,8 @@ dpb_status dpb_cpu_pool(dpb_device *device, enum dpb_op op, const void *args);
 dpb_status dpb_cpu_relu(dpb_device *device, enum dpb_op op, const void *args);
 dpb_status dpb_cpu_bias(dpb_device *device, enum dpb_op op, const void *args);
 dpb_status dpb_cpu_softmax_xent(dpb_device *device, enum dpb_op op, const void *args);
+dpb_status dpb_cpu_interaction(dpb_device *device, enum dpb_op op, const void *args);
+dpb_status dpb_cpu_sigmoid_bce(dpb_device *device, enum dpb_op op, const void *args);
 dpb_status dpb_cpu_sgd(dpb_device *device, enum dpb_op op, const void *args);
 dpb_status dpb_cpu_adamw(dpb_device *device, enum dpb_op op, const void *args);
 dpb_status dpb_cpu_lamb(dpb_device *device, enum dpb_op op, const void *args);

@@ -41,6 +41,8 @@ dpb_status dpb_ref_relu(enum dpb_op op, const void *args);
 dpb_status dpb_ref_bias(enum dpb_op op, const void *args);
 dpb_status dpb_ref_batchnorm(enum dpb_op op, const void *args);
 dpb_status dpb_ref_softmax_xent(enum dpb_op op, const void *args);
+dpb_status dpb_ref_interaction(enum dpb_op op, const void *args);
+dpb_status dpb_ref_sigmoid_bce(enum dpb_op op, const void *args);
 dpb_status dpb_ref_sgd(enum dpb_op op, const void *args);
 dpb_status dpb_ref_adam(enum dpb_op op, const void *args);
 dpb_status dpb_ref_lars(enum dpb_op op, const void *args);

@@ -34,6 +34,12 @@ struct op_output {
     const void *start;
 };
 
+/* An output of floats that begins as NaNs. */
+#define FLOATS(array, numel)                                                                       \
+    {                                                                                              \
+        array, (size_t)(numel) * sizeof(float), NULL                                               \
+    }
+
 /* Launch twice on a device (NULL: the reference, once) from the same start; both runs must give the
  * same bits. */
 void op_run(dpb_device *device, enum dpb_op op, const void *args, const struct op_output *outputs,

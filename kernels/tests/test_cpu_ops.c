@@ -6,17 +6,11 @@
  * reference on absolute values. */
 #include <math.h>
 
+#include "cpu_pair.h"
 #include "dpb_device_cpu.h"
 #include "dpb_log.h"
 #include "dpb_reference.h"
 #include "op_data.h"
-
-static dpb_device *device[2]; /* one thread, two threads */
-
-#define FLOATS(array, numel)                                                                       \
-    {                                                                                              \
-        array, (size_t)(numel) * sizeof(float), NULL                                               \
-    }
 
 static double ulps_of_sum(int64_t terms)
 {
@@ -98,7 +92,7 @@ static void check_conv(const struct conv_case *s)
     }
     for (int run = 0; run < 2 + 2; run++) {
         int set = run < 2 ? run : 2;
-        dpb_device *on = run < 2 ? NULL : device[run - 2];
+        dpb_device *on = run < 2 ? NULL : cpu_pair[run - 2];
         struct dpb_conv_args fwd = args, bwd_data = args, bwd_weights = args;
         const struct op_output y_out[] = {FLOATS(y[set], yn)};
         const struct op_output dx_out[] = {FLOATS(dx[set], xn)};
@@ -197,7 +191,7 @@ static void check_matmul(const struct matmul_case *s)
                                          : run == 1      ? c0_abs
                                                          : c0}};
 
-        op_run(run < 2 ? NULL : device[run - 2], DPB_OP_MATMUL, &args, out, 1);
+        op_run(run < 2 ? NULL : cpu_pair[run - 2], DPB_OP_MATMUL, &args, out, 1);
         snprintf(what, sizeof(what), "matmul %zu, device %d", (size_t)(s - matmul_cases), run - 2);
         if (run >= 2)
             op_assert_close(what, c[2], c[0], c[1], cn, ulps_of_sum(s->k + 2));
@@ -237,7 +231,7 @@ static void check_pool(const int64_t *s) /* n h w c kernel stride pad */
     }
     for (int run = 0; run < 3; run++) {
         int set = run > 0;
-        dpb_device *on = run > 0 ? device[run - 1] : NULL;
+        dpb_device *on = run > 0 ? cpu_pair[run - 1] : NULL;
         struct dpb_pool_args fwd = {.x = dpb_tensor_4d(x, s[0], s[1], s[2], s[3]),
                                     .y = dpb_tensor_4d(y[set], s[0], oh, ow, s[3]),
                                     .index = index[set],
@@ -321,7 +315,7 @@ static void check_batchnorm(int rank, const int64_t *dim)
         x[i] += 0.5f; /* a mean to subtract */
     for (int run = 0; run < 3; run++) {
         int set = run > 0;
-        dpb_device *on = run > 0 ? device[run - 1] : NULL;
+        dpb_device *on = run > 0 ? cpu_pair[run - 1] : NULL;
         size_t bytes = (size_t)c * sizeof(float);
         struct dpb_batchnorm_args args = {.x = shape,
                                           .y = shape,
@@ -378,7 +372,7 @@ static void check_batchnorm(int rank, const int64_t *dim)
 
         args.x.data = x;
         args.y.data = y[set];
-        op_run(run > 0 ? device[run - 1] : NULL, DPB_OP_BATCHNORM_FWD, &args, out, 1);
+        op_run(run > 0 ? cpu_pair[run - 1] : NULL, DPB_OP_BATCHNORM_FWD, &args, out, 1);
         if (run > 0) /* |y| < 1 + 2.5 / sqrt(eps) */
             op_assert_close("batchnorm inference", y[1], y[0], NULL, numel, 8.0 * 26.0);
     }
@@ -413,7 +407,7 @@ static void check_relu(int64_t numel)
     x[0] = 0.0f;
     for (int run = 0; run < 3; run++) {
         int set = run > 0;
-        dpb_device *on = run > 0 ? device[run - 1] : NULL;
+        dpb_device *on = run > 0 ? cpu_pair[run - 1] : NULL;
         struct dpb_relu_args args = {.x = dpb_tensor_1d(x, numel),
                                      .y = dpb_tensor_1d(y[set], numel),
                                      .dy = dpb_tensor_1d(dy, numel),
@@ -446,7 +440,7 @@ static void check_bias(int64_t m, int64_t n)
 
     for (int run = 0; run < 3; run++) {
         int set = run > 0;
-        dpb_device *on = run > 0 ? device[run - 1] : NULL;
+        dpb_device *on = run > 0 ? cpu_pair[run - 1] : NULL;
         struct dpb_bias_args fwd = {
                 .x = dpb_tensor_2d(x, m, n), .y = dpb_tensor_2d(y[set], m, n), .bias = bias};
         struct dpb_bias_args bwd = {.y = dpb_tensor_2d(x, m, n), .bias = db[set]};
@@ -480,7 +474,7 @@ static void check_softmax_xent(int64_t m, int64_t c)
         logits[i] = 8.0f * logits[i] + (i == 0 ? 1000.0f : 0.0f); /* no overflow */
     for (int run = 0; run < 3; run++) {
         int set = run > 0;
-        dpb_device *on = run > 0 ? device[run - 1] : NULL;
+        dpb_device *on = run > 0 ? cpu_pair[run - 1] : NULL;
         struct dpb_softmax_xent_args args = {.logits = dpb_tensor_2d(logits, m, c),
                                              .prob = dpb_tensor_2d(prob[set], m, c),
                                              .dlogits = dpb_tensor_2d(dlogits[set], m, c),
@@ -519,7 +513,7 @@ static void check_sgd_and_scale(int64_t count)
     memcpy(kept, grad, bytes);
     for (int run = 0; run < 3; run++) {
         int set = run > 0;
-        dpb_device *on = run > 0 ? device[run - 1] : NULL;
+        dpb_device *on = run > 0 ? cpu_pair[run - 1] : NULL;
         struct dpb_sgd_args sgd = {.param = param[set],
                                    .grad = grad,
                                    .momentum = momentum[set],
@@ -591,34 +585,14 @@ static void test_kernels_share_buffers(void **state)
     op_data_release(&data);
 }
 
-static int open_devices(void **state)
-{
-    (void)state;
-    for (int i = 0; i < 2; i++) {
-        struct dpb_device_config config = {.local_size = 1, .threads = i + 1};
-
-        if (dpb_device_cpu_ops.open(&config, &device[i]) != DPB_OK)
-            return -1;
-    }
-    return 0;
-}
-
-static int close_devices(void **state)
-{
-    (void)state;
-    dpb_device_cpu_ops.close(device[0]);
-    dpb_device_cpu_ops.close(device[1]);
-    return 0;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-            cmocka_unit_test_setup_teardown(test_conv, open_devices, close_devices),
-            cmocka_unit_test_setup_teardown(test_matmul, open_devices, close_devices),
-            cmocka_unit_test_setup_teardown(test_pool, open_devices, close_devices),
-            cmocka_unit_test_setup_teardown(test_batchnorm, open_devices, close_devices),
-            cmocka_unit_test_setup_teardown(test_small_operators, open_devices, close_devices),
+            cmocka_unit_test_setup_teardown(test_conv, cpu_pair_open, cpu_pair_close),
+            cmocka_unit_test_setup_teardown(test_matmul, cpu_pair_open, cpu_pair_close),
+            cmocka_unit_test_setup_teardown(test_pool, cpu_pair_open, cpu_pair_close),
+            cmocka_unit_test_setup_teardown(test_batchnorm, cpu_pair_open, cpu_pair_close),
+            cmocka_unit_test_setup_teardown(test_small_operators, cpu_pair_open, cpu_pair_close),
             cmocka_unit_test(test_kernels_share_buffers),
     };
 

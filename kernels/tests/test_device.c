@@ -465,6 +465,11 @@ static void test_args_of_the_others(void **state)
     struct dpb_bias_args bias = {.x = t, .y = t, .bias = &v};
     struct dpb_softmax_xent_args soft = {
             .logits = t, .prob = t, .dlogits = t, .label = &label, .loss = &v};
+    struct dpb_interaction_args pairs = {
+            .x = t,
+            .e = {.data = &v, .dtype = DPB_F32, .rank = 3, .dim = {2, 3, 4}},
+            .y = dpb_tensor_2d(&v, 3, 7)};
+    struct dpb_sigmoid_bce_args binary = {.logits = t, .dlogits = t, .label = &label, .loss = &v};
     struct dpb_sgd_args sgd = {.param = &v, .grad = &v, .momentum = &v, .count = 1};
     struct dpb_scale_args scale = {.x = &v, .count = 1};
 
@@ -491,6 +496,23 @@ static void test_args_of_the_others(void **state)
     assert_int_equal(dpb_op_args_check(DPB_OP_SOFTMAX_XENT_BWD, &soft), DPB_OK);
     soft.label = NULL;
     assert_misfit(DPB_OP_SOFTMAX_XENT_BWD, &soft, "label is NULL");
+
+    assert_int_equal(dpb_op_args_check(DPB_OP_INTERACTION_FWD, &pairs), DPB_OK);
+    assert_misfit(DPB_OP_INTERACTION_BWD, &pairs, "dx ");
+    pairs.dx = t;
+    pairs.de = pairs.e;
+    assert_int_equal(dpb_op_args_check(DPB_OP_INTERACTION_BWD, &pairs), DPB_OK);
+    pairs.y = t;
+    assert_misfit(DPB_OP_INTERACTION_BWD, &pairs, "y should be [3,7]");
+    pairs.e.dim[1] = 2;
+    assert_misfit(DPB_OP_INTERACTION_FWD, &pairs, "e should be [2,3,4]");
+
+    assert_int_equal(dpb_op_args_check(DPB_OP_SIGMOID_BCE_FWD, &binary), DPB_OK);
+    binary.loss = NULL;
+    assert_misfit(DPB_OP_SIGMOID_BCE_FWD, &binary, "loss is NULL");
+    assert_int_equal(dpb_op_args_check(DPB_OP_SIGMOID_BCE_BWD, &binary), DPB_OK);
+    binary.dlogits = wrong;
+    assert_misfit(DPB_OP_SIGMOID_BCE_BWD, &binary, "dlogits should be [3,4]");
 
     assert_int_equal(dpb_op_args_check(DPB_OP_SGD_MOMENTUM, &sgd), DPB_OK);
     sgd.momentum = NULL;

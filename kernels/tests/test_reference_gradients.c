@@ -298,13 +298,67 @@ static void test_softmax_xent(void **state)
     op_data_release(&data);
 }
 
+static void test_interaction(void **state)
+{
+    enum {
+        N = 2,
+        T = 3,
+        D = 2,
+        Y = D + T * (T + 1) / 2
+    };
+    struct op_data data = {0};
+    double *x = op_data_f64(&data, N * D), *e = op_data_f64(&data, T * N * D);
+    double *y = op_data_f64(&data, N * Y), *r = op_data_f64(&data, N * Y);
+    double *dx = op_data_f64(&data, N * D), *de = op_data_f64(&data, T * N * D);
+    struct dpb_interaction_args fwd = {.x = T2(x, N, D),
+                                       .e = tensor64(e, 3, (const int64_t[]){T, N, D}),
+                                       .y = T2(y, N, Y),
+                                       .dx = T2(dx, N, D),
+                                       .de = tensor64(de, 3, (const int64_t[]){T, N, D})};
+    struct dpb_interaction_args bwd = fwd;
+    struct forward forward = {DPB_OP_INTERACTION_FWD, &fwd, y, r, N * Y};
+
+    (void)state;
+    bwd.y.data = r;
+    assert_int_equal(dpb_reference_op(DPB_OP_INTERACTION_BWD, &bwd), DPB_OK);
+    assert_gradient("interaction x", &forward, x, dx, N * D);
+    assert_gradient("interaction e", &forward, e, de, T * N * D);
+    op_data_release(&data);
+}
+
+static void test_sigmoid_bce(void **state)
+{
+    enum {
+        M = 6
+    };
+    struct op_data data = {0};
+    double *logits = op_data_f64(&data, M), *dlogits = op_data_f64(&data, M);
+    double *loss = op_data_f64(&data, M), weight[M];
+    struct dpb_sigmoid_bce_args args = {.logits = T2(logits, M, 1),
+                                        .dlogits = T2(dlogits, M, 1),
+                                        .label = op_data_labels(&data, M, 2),
+                                        .loss = (float *)loss,
+                                        .scale = 0.125f};
+    struct forward forward = {DPB_OP_SIGMOID_BCE_FWD, &args, loss, weight, M};
+
+    (void)state;
+    for (int i = 0; i < M; i++) {
+        logits[i] *= 4.0;
+        weight[i] = 0.125;
+    }
+    assert_int_equal(dpb_reference_op(DPB_OP_SIGMOID_BCE_BWD, &args), DPB_OK);
+    assert_gradient("sigmoid-bce", &forward, logits, dlogits, M);
+    op_data_release(&data);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
             cmocka_unit_test(test_conv),         cmocka_unit_test(test_matmul),
             cmocka_unit_test(test_bias),         cmocka_unit_test(test_pool),
             cmocka_unit_test(test_relu),         cmocka_unit_test(test_batchnorm),
-            cmocka_unit_test(test_softmax_xent),
+            cmocka_unit_test(test_softmax_xent), cmocka_unit_test(test_interaction),
+            cmocka_unit_test(test_sigmoid_bce),
     };
 
     return DPB_RUN_TESTS(tests);

@@ -297,6 +297,51 @@ static void test_softmax_xent(void **state)
     assert_int_equal(dpb_reference_op(DPB_OP_SOFTMAX_XENT_BWD, &args), DPB_ERR_USAGE);
 }
 
+/* Three vectors (1,2) (3,4) (-1,5): the pairs in the order of interact_features(). */
+static void test_interaction(void **state)
+{
+    float x[] = {1, 2}, e[] = {3, 4, -1, 5}, y[5], dx[2], de[4];
+    float dy[] = {10, 20, 1, 2, 3};
+    const struct dpb_tensor tables = {.data = e, .dtype = DPB_F32, .rank = 3, .dim = {2, 1, 2}};
+    struct dpb_interaction_args args = {.x = dpb_tensor_2d(x, 1, 2),
+                                        .e = tables,
+                                        .y = dpb_tensor_2d(y, 1, 5),
+                                        .dx = dpb_tensor_2d(dx, 1, 2),
+                                        .de = tables};
+
+    (void)state;
+    run(DPB_OP_INTERACTION_FWD, &args);
+    assert_values(y, (float[]){1, 2, 11, 9, 17}, 5);
+    args.y.data = dy;
+    args.de.data = de;
+    run(DPB_OP_INTERACTION_BWD, &args);
+    assert_values(dx, (float[]){10 + 3 - 2, 20 + 4 + 10}, 2); /* dy + 1 v1 + 2 v2 */
+    assert_values(de, (float[]){1 - 3, 2 + 15, 2 + 9, 4 + 12}, 4);
+}
+
+static void test_sigmoid_bce(void **state)
+{
+    float ln3 = logf(3.0f);
+    float logits[] = {0, ln3, -ln3, 1000, -1000}; /* the last two overflow a naive exp */
+    float loss[5], dlogits[5];
+    int32_t label[] = {0, 1, 1, 0, 0};
+    struct dpb_sigmoid_bce_args args = {.logits = dpb_tensor_1d(logits, 5),
+                                        .dlogits = dpb_tensor_1d(dlogits, 5),
+                                        .label = label,
+                                        .loss = loss,
+                                        .scale = 0.5f};
+
+    (void)state;
+    run(DPB_OP_SIGMOID_BCE_FWD, &args);
+    assert_values(loss, (float[]){logf(2.0f), logf(4.0f / 3.0f), logf(4.0f), 1000, 0}, 5);
+    run(DPB_OP_SIGMOID_BCE_BWD, &args);
+    assert_values(dlogits, (float[]){0.25f, -0.125f, -0.375f, 0.5f, 0}, 5);
+    label[1] = 2;
+    assert_int_equal(dpb_reference_op(DPB_OP_SIGMOID_BCE_FWD, &args), DPB_ERR_USAGE);
+    label[1] = -1;
+    assert_int_equal(dpb_reference_op(DPB_OP_SIGMOID_BCE_BWD, &args), DPB_ERR_USAGE);
+}
+
 static void test_sgd_and_scale(void **state)
 {
     float param[] = {1, -2}, grad[] = {0.5f, 1}, momentum[] = {0, 0};
@@ -345,6 +390,8 @@ int main(void)
             cmocka_unit_test(test_relu_and_bias),
             cmocka_unit_test(test_batchnorm),
             cmocka_unit_test(test_softmax_xent),
+            cmocka_unit_test(test_interaction),
+            cmocka_unit_test(test_sigmoid_bce),
             cmocka_unit_test(test_sgd_and_scale),
     };
 

@@ -1,0 +1,14 @@
+/* cpu_pair.h: the CPU device with one and with two threads, for tests that compare both with the
+ * reference. */
+#ifndef DPB_CPU_PAIR_H
+#define DPB_CPU_PAIR_H
+
+#include "dpb_device.h"
+
+extern dpb_device *cpu_pair[2];
+
+/* Set-up and tear-down of a test. */
+int cpu_pair_open(void **state);
+int cpu_pair_close(void **state);
+
+#endif
