@@ -192,9 +192,12 @@ static dpb_status check_data(const struct dpb_registry *registry, const struct d
             .model = model,
             .seed = (uint64_t)e->seed,
     };
-    dpb_dataset *dataset = NULL;
-    DPB_TRY(dpb_dataset_open(&config, DPB_SPLIT_TEST, &dataset));
-    dpb_dataset_close(dataset);
+    static const enum dpb_split splits[] = {DPB_SPLIT_TRAIN, DPB_SPLIT_TEST};
+    for (int i = 0; i < 2; i++) {
+        dpb_dataset *dataset = NULL;
+        DPB_TRY(dpb_dataset_open(&config, splits[i], &dataset));
+        dpb_dataset_close(dataset);
+    }
     return DPB_OK;
 }
 
@@ -215,19 +218,25 @@ static dpb_status check_launched_once(void)
     return DPB_ERR_UNAVAILABLE;
 }
 
+static bool same_data(const struct dpb_experiment *a, const struct dpb_experiment *b)
+{
+    return a->data == b->data && strcmp(a->data_dir, b->data_dir) == 0 &&
+           strcmp(a->workload, b->workload) == 0;
+}
+
 dpb_status dpb_driver_preflight(const struct dpb_registry *registry, const struct dpb_plan *plan)
 {
     DPB_TRY(check_launched_once());
-    int data_checked = -1;
+    const struct dpb_experiment *checked = NULL;
     for (size_t i = 0; i < plan->cell_count; i++) {
         const dpb_config *config = plan->cells[i].config;
         const struct dpb_experiment *e = dpb_config_struct(config, "experiment");
         DPB_TRY(probe_part("device", e->device, dpb_registry_device(registry, e->device)->probe));
         DPB_TRY(probe_part("comm", e->comm, dpb_registry_comm(registry, e->comm)->probe));
-        if (e->data == data_checked)
+        if (checked && same_data(e, checked))
             continue;
         DPB_TRY(check_data(registry, e, dpb_config_struct(config, "workload")));
-        data_checked = e->data;
+        checked = e;
     }
     return DPB_OK;
 }

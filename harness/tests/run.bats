@@ -183,3 +183,19 @@ load helper
     run grep -lE 'eyJhbGciOi|qx7hidden9|HOME_SECRET' -r out
     [ "$status" -eq 1 ]
 }
+
+@test "training images that are missing are found before any work" {
+    mapfile -t images < <(dpkg-query -L dataset-fashion-mnist 2>/dev/null | grep t10k)
+    [ "${#images[@]}" -gt 0 ] || skip "dataset-fashion-mnist is not installed"
+    mkdir half
+    cp "${images[@]}" half
+    dpbench run --data-dir half --ranks 1 --steps 4 --warmup 2 -o out
+    assert_exit 3
+    assert_output 'train-images'
+    [ ! -e out ]
+    # In a sweep, too, whose first folder is whole.
+    dpbench sweep --data-dir "$(dirname "${images[0]}"),half" --ranks 2 -o out
+    assert_exit 3
+    assert_output 'train-images.*half'
+    [ ! -e out ]
+}
