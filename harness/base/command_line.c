@@ -208,8 +208,14 @@ static dpb_status take_own(struct parsing *parsing, const struct dpb_option *row
     struct dpb_option_value value;
     char flag[64];
 
+    snprintf(flag, sizeof(flag), "--%s", row->name);
+    /* Mostly a shell variable that is not set; as if it were absent, --resume would start anew. */
+    if (text && !text[0]) {
+        dpb_error("%s: the value is empty", flag);
+        dpb_log_hint("give a value, or leave %s out", flag);
+        return DPB_ERR_USAGE;
+    }
     if (dpb_option_value_parse(row, parsing->set, text ? text : "on", &value, &complaint) < 0) {
-        snprintf(flag, sizeof(flag), "--%s", row->name);
         dpb_option_log(row->name, flag, &complaint);
         return DPB_ERR_USAGE;
     }

@@ -1,8 +1,11 @@
 /* dpbench: verbs first. Only this file exits. */
+#include <fcntl.h>
 #include <locale.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "dpb_cli.h"
 #include "dpb_host.h"
@@ -40,7 +43,11 @@ static dpb_status unknown_verb(const char *word)
         names[i] = verbs[i]->command.name;
     const char *near = dpb_suggest(word, names, VERB_COUNT);
     dpb_error("\"%s\" is no command of dpbench", word);
-    if (near)
+    if (word[0] == '-')
+        dpb_log_hint("options follow the command: `dpbench run %s ...`; `dpbench --help` names all "
+                     "commands",
+                     word);
+    else if (near)
         dpb_log_hint("did you mean `dpbench %s`? `dpbench --help` names all commands", near);
     else
         dpb_log_hint("`dpbench --help` names all commands");
@@ -71,9 +78,22 @@ static int finish(int code)
     return code;
 }
 
+/* A closed standard descriptor would be given to the next file that is opened: messages would go
+ * into records, and the ranks would get the wrong files. What takes its place refuses what the
+ * program does with it, so that output into a closed descriptor stays an error. */
+static void fill_standard_descriptors(void)
+{
+    static const int modes[] = {O_WRONLY, O_RDONLY, O_WRONLY};
+    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+        if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", modes[fd]) != fd)
+            return;
+}
+
 int main(int argc, char **argv)
 {
-    setlocale(LC_CTYPE, ""); /* for the width of table cells; numbers never depend on the locale */
+    fill_standard_descriptors();
+    signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is a failed write, and reported */
+    setlocale(LC_CTYPE, "");  /* for the width of table cells; numbers never depend on the locale */
     const char *word = argc > 1 ? argv[1] : "";
     if (strcmp(word, DPB_WORKER_VERB) == 0)
         return dpb_worker_main(dpb_registry_get());

@@ -63,6 +63,22 @@ static dpb_status memory_file(const char *name, size_t bytes, int *fd)
     return DPB_ERR_NO_MEMORY;
 }
 
+/* Tell the launcher why there will be no rank; it is the parent of this fork. */
+static _Noreturn void give_up(int channel, const char *what)
+{
+    char text[256];
+    snprintf(text, sizeof(text), "%s: %s%s", what, strerror(errno),
+             errno == EMFILE || errno == EINVAL
+                     ? "; raise the limit on open files (ulimit -n), 64 are enough for few ranks"
+                     : "");
+    dpb_json *message = dpb_json_object();
+    dpb_json_set_string(message, "type", "error");
+    dpb_json_set_int(message, "status", DPB_ERR_UNAVAILABLE);
+    dpb_json_set_string(message, "text", text);
+    (void)dpb_message_send(channel, message); /* a launcher that is gone has nothing to hear */
+    _exit(127);
+}
+
 static _Noreturn void become_rank(const struct launch *l, int channel, pid_t launcher)
 {
     /* The launcher's death must end the ranks; it may already have happened. */
@@ -75,7 +91,7 @@ static _Noreturn void become_rank(const struct launch *l, int channel, pid_t lau
     signal(SIGINT, SIG_IGN); /* the launcher decides what Ctrl-C means */
     int null = open("/dev/null", O_RDWR);
     if (null < 0 || dup2(null, 0) != 0 || dup2(null, 1) != 1)
-        _exit(127);
+        give_up(channel, "cannot open /dev/null");
     /* First all away from the fixed numbers, then each to its own. */
     int from[] = {fcntl(channel, F_DUPFD, HIGH_FD), fcntl(l->board_fd, F_DUPFD, HIGH_FD),
                   fcntl(l->segment_fd, F_DUPFD, HIGH_FD),
@@ -83,13 +99,16 @@ static _Noreturn void become_rank(const struct launch *l, int channel, pid_t lau
     int to[] = {DPB_WORKER_FD_CHANNEL, DPB_WORKER_FD_BOARD, DPB_WORKER_FD_SEGMENT,
                 DPB_WORKER_FD_BULK};
     for (int i = 0; i < 4; i++)
-        if ((from[i] < 0 && i < 3) || (from[i] >= 0 && dup2(from[i], to[i]) != to[i]))
-            _exit(127);
+        if (from[i] < 0 && (i < 3 || l->bulk_fd >= 0))
+            give_up(channel, "cannot hand a rank its files");
+    for (int i = 0; i < 4; i++)
+        if (from[i] >= 0 && dup2(from[i], to[i]) != to[i])
+            give_up(from[0], "cannot hand a rank its files");
     /* Nothing else of the launcher's stays open, above all no sibling's channel. */
     close_range(DPB_WORKER_FD_BULK + (l->bulk_fd >= 0 ? 1 : 0), ~0u, 0);
     char *argv[] = {(char *)"dpbench", (char *)DPB_WORKER_VERB, NULL};
     execv("/proc/self/exe", argv);
-    _exit(127);
+    give_up(DPB_WORKER_FD_CHANNEL, "cannot start dpbench again as a rank");
 }
 
 static dpb_status start_rank(struct launch *l, int r)

@@ -177,3 +177,41 @@ YAML
     run env SLURM_NTASKS=16 SLURM_STEP_NUM_TASKS=1 "$DPBENCH" run "${quick[@]}" --ranks 1 -o one
     assert_exit 0
 }
+
+@test "closed standard descriptors: runs with what is left, and lost output is an error" {
+    run bash -c '"$DPBENCH" run "$@" -o in <&-' _ "${quick[@]}" --ranks 2
+    assert_exit 0
+    run bash -c '"$DPBENCH" run "$@" -o err 2>&-' _ "${quick[@]}" --ranks 2
+    assert_exit 0
+    run bash -c '"$DPBENCH" run "$@" -o all <&- >&- 2>&-' _ "${quick[@]}" --ranks 2
+    assert_exit 3
+    for name in in err all; do
+        assert_json $name/records.jsonl '[r["status"] for r in d]' '["ok"]'
+        [ -s $name/report.html ]
+    done
+}
+
+@test "too few open files: the message says how to have more" {
+    run bash -c 'ulimit -n 20; "$DPBENCH" run "$@" -o out' _ "${quick[@]}" --ranks 2
+    assert_exit 3
+    assert_output 'ulimit -n'
+}
+
+@test "a limit on file size is a failed write, not a death" {
+    run bash -c 'ulimit -f 4; "$DPBENCH" run "$@" -o out' _ "${quick[@]}" --ranks 2
+    assert_exit 3
+    assert_output 'out/.*File too large'
+}
+
+@test "nohup: a hang-up does not end the run" {
+    nohup "$DPBENCH" run --data synthetic --workload mnist-mlp --ranks 1 --steps 3000 -o out >log 2>&1 3>&- &
+    background=$!
+    for _ in $(seq 100); do
+        [ ! -e out/manifest.json ] || break
+        sleep 0.1
+    done
+    kill -HUP "$background"
+    finish_dpbench 60
+    assert_exit 0
+    assert_json out/records.jsonl '[r["status"] for r in d]' '["ok"]'
+}

@@ -234,3 +234,18 @@ load helper
     "$DPBENCH" doctor --json >doctor.json
     python3 -m json.tool doctor.json >/dev/null
 }
+
+@test "an empty value of -o or --resume is refused, not taken as if it were absent" {
+    dpbench run "${quick[@]}" --ranks 1 -o ''
+    assert_usage_error
+    assert_output '--out'
+    dpbench sweep --resume ''
+    assert_usage_error
+    assert_output '--resume'
+}
+
+@test "options before the command get a hint" {
+    dpbench --ranks 2 run
+    assert_usage_error
+    assert_output 'options follow the command'
+}
