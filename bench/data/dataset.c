@@ -63,6 +63,7 @@ static dpb_status find_kind(const char *name, const struct kind **found)
         names[i] = kinds[i].name;
         if (strcmp(name, kinds[i].name) == 0) {
             *found = &kinds[i];
+            dpb_str_release(&list);
             return DPB_OK;
         }
         dpb_str_appendf(&list, "%s%s",
