@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "dpb_dataset.h"
 #include "dpb_experiment.h"
 #include "dpb_log.h"
 #include "dpb_step.h"
@@ -16,8 +17,9 @@
  * 7 MB too many refuse nothing that fits well. */
 #define RUNTIME_BYTES INT64_C(15000000)
 
-#define IDX_TRAIN_SAMPLES INT64_C(60000)
-#define IDX_TEST_SAMPLES  INT64_C(10000)
+/* Of every data set there is. */
+#define TRAIN_SAMPLES INT64_C(60000)
+#define TEST_SAMPLES  INT64_C(10000)
 
 static const char *const part_keys[DPB_MEMORY_PARTS] = {
         [DPB_MEMORY_PARAMETERS] = "parameters", [DPB_MEMORY_GRADIENTS] = "gradients",
@@ -63,30 +65,49 @@ static int64_t workspace_bytes(const struct dpb_model *model, int64_t batch)
     return times(times(most, batch), (int64_t)sizeof(float));
 }
 
-/* One split of images: the files are in the memory of every rank as bytes, with a label each; a
- * shuffled order, and a batch of floats. */
-static int64_t images_bytes(const struct dpb_model *model, bool files, int64_t samples,
-                            int64_t batch)
+/* Numbers of a sample in a batch; all take four bytes. */
+static int64_t sample_numbers(const struct dpb_model *model)
 {
-    int64_t pixels = model->sample_dim[0] * model->sample_dim[1] * model->sample_dim[2];
-    int64_t sample_bytes = (files ? pixels + 1 : 0) + (int64_t)sizeof(int64_t);
-    int64_t batch_bytes = pixels * (int64_t)sizeof(float) + (int64_t)sizeof(int32_t);
-    return plus(times(samples, sample_bytes), times(batch, batch_bytes));
+    const int64_t *dim = model->sample_dim;
+    switch (model->input) {
+    case DPB_INPUT_IMAGES:
+        return 1 + dim[0] * dim[1] * dim[2];
+    case DPB_INPUT_TOKENS:
+        return 1 + (model->next_token ? 1 : 2) * model->sequence + 2 * model->predicted;
+    case DPB_INPUT_INTERACTIONS:
+        return 1 + model->features + model->tables;
+    }
+    return 0;
 }
 
+/* One split: every rank holds image files as bytes with a label each; made-up samples are held
+ * nowhere. A shuffled order, and `batches` batches, with the numbers of their samples. */
+static int64_t split_bytes(const struct dpb_model *model, bool files, int64_t samples,
+                           int64_t batches, int64_t batch)
+{
+    int64_t image_bytes = model->sample_dim[0] * model->sample_dim[1] * model->sample_dim[2] + 1;
+    int64_t each = sample_numbers(model) * (int64_t)sizeof(float) + (int64_t)sizeof(int64_t);
+    return plus(times(samples, (files ? image_bytes : 0) + (int64_t)sizeof(int64_t)),
+                times(times(batches, batch), each));
+}
+
+/* The next training batch is made while one is used; evaluation makes them as it goes. */
 static void predict_data(const struct dpb_experiment *e, const struct dpb_model *model,
                          struct dpb_memory *memory)
 {
+    const char *kind = dpb_data_kind_text((enum dpb_data_kind)e->data);
     bool evaluate =
             e->evaluate == DPB_EVALUATE_ON || (e->evaluate == DPB_EVALUATE_AUTO && e->epochs > 0);
-    bool files = e->data == DPB_DATA_FASHION_MNIST || e->data == DPB_DATA_MNIST;
-    if (model->input != DPB_INPUT_IMAGES || (!files && e->data != DPB_DATA_SYNTHETIC)) {
+    if (strcmp(kind, "auto") == 0 && dpb_dataset_kind_for(kind, model, &kind) < 0)
+        kind = "";
+    bool files = strcmp(kind, "fashion-mnist") == 0 || strcmp(kind, "mnist") == 0;
+    if (!files && strcmp(kind, "synthetic") != 0) {
         set_unknown(memory, DPB_MEMORY_DATA, "only known when the data set is open");
         return;
     }
-    int64_t bytes = images_bytes(model, files, IDX_TRAIN_SAMPLES, e->batch_per_rank);
+    int64_t bytes = split_bytes(model, files, TRAIN_SAMPLES, 2, e->batch_per_rank);
     if (evaluate)
-        bytes = plus(bytes, images_bytes(model, files, IDX_TEST_SAMPLES, e->batch_per_rank));
+        bytes = plus(bytes, split_bytes(model, files, TEST_SAMPLES, 1, e->batch_per_rank));
     memory->part_bytes[DPB_MEMORY_DATA] = bytes;
 }
 

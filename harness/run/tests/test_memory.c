@@ -58,7 +58,7 @@ static void test_parts(void **state)
     assert_int_equal(m.part_bytes[DPB_MEMORY_ACTIVATIONS],
                      dpb_workload_mnist_cnn_ops.activation_bytes_for(NULL, 4));
     assert_int_equal(m.part_bytes[DPB_MEMORY_WORKSPACE], 4 * 4 * (21632 + 36864));
-    assert_int_equal(m.part_bytes[DPB_MEMORY_DATA], 60000 * 8 + 4 * (784 * 4 + 4));
+    assert_int_equal(m.part_bytes[DPB_MEMORY_DATA], 60000 * 8 + 2 * 4 * (785 * 4 + 8));
     assert_int_equal(m.part_bytes[DPB_MEMORY_PEERS], 0);
     assert_false(m.at_least);
     int64_t sum = 0;
@@ -82,10 +82,10 @@ static void test_data_sets(void **state)
 {
     (void)state;
     struct dpb_memory m = predict("mnist-mlp", "1", "2", "data", "fashion-mnist");
-    const int64_t train = 60000 * (785 + 8) + 2 * (784 * 4 + 4);
+    const int64_t train = 60000 * (785 + 8) + 2 * 2 * (785 * 4 + 8);
     assert_int_equal(m.part_bytes[DPB_MEMORY_DATA], train);
     m = predict("mnist-mlp", "1", "2", "evaluate", "on");
-    assert_int_equal(m.part_bytes[DPB_MEMORY_DATA], train + 10000 * (785 + 8) + 2 * (784 * 4 + 4));
+    assert_int_equal(m.part_bytes[DPB_MEMORY_DATA], train + 10000 * (785 + 8) + 2 * (785 * 4 + 8));
 }
 
 /* mnist-mlp that tells something else of its activations, in a registry of its own. */
