@@ -70,7 +70,20 @@ struct dpb_tensor dpb_tensor_4d(void *data, int64_t a, int64_t b, int64_t c, int
     X(DPB_OP_LARS, "lars", struct dpb_lars_args)                                                   \
     X(DPB_OP_ADAGRAD, "adagrad", struct dpb_adagrad_args)                                          \
     X(DPB_OP_ROWWISE_ADAGRAD, "rowwise-adagrad", struct dpb_adagrad_args)                          \
-    X(DPB_OP_SCALE, "scale", struct dpb_scale_args)
+    X(DPB_OP_SCALE, "scale", struct dpb_scale_args)                                                \
+    X(DPB_OP_ADD, "add", struct dpb_add_args)                                                      \
+    X(DPB_OP_GELU_FWD, "gelu-fwd", struct dpb_activation_args)                                     \
+    X(DPB_OP_GELU_BWD, "gelu-bwd", struct dpb_activation_args)                                     \
+    X(DPB_OP_TANH_FWD, "tanh-fwd", struct dpb_activation_args)                                     \
+    X(DPB_OP_TANH_BWD, "tanh-bwd", struct dpb_activation_args)                                     \
+    X(DPB_OP_DROPOUT_FWD, "dropout-fwd", struct dpb_dropout_args)                                  \
+    X(DPB_OP_DROPOUT_BWD, "dropout-bwd", struct dpb_dropout_args)                                  \
+    X(DPB_OP_LAYERNORM_FWD, "layernorm-fwd", struct dpb_layernorm_args)                            \
+    X(DPB_OP_LAYERNORM_BWD, "layernorm-bwd", struct dpb_layernorm_args)                            \
+    X(DPB_OP_EMBEDDING_FWD, "embedding-fwd", struct dpb_embedding_args)                            \
+    X(DPB_OP_EMBEDDING_BWD, "embedding-bwd", struct dpb_embedding_args)                            \
+    X(DPB_OP_ATTENTION_FWD, "attention-fwd", struct dpb_attention_args)                            \
+    X(DPB_OP_ATTENTION_BWD, "attention-bwd", struct dpb_attention_args)
 
 enum dpb_op {
 #define DPB_OP_ENUM(name, text, args) name,
@@ -236,6 +249,86 @@ struct dpb_scale_args {
     float *x;
     int64_t count;
     float factor;
+};
+
+/* y = a + b, then ReLU when `relu`; y may alias a and b. Its gradient with respect to a and to b is
+ * dy, or relu-bwd of y and dy; where a tensor branches, this operator sums the gradients. */
+struct dpb_add_args {
+    struct dpb_tensor a, b, y; /* the same shape */
+    bool relu;
+};
+
+/* tanh:             y = tanh(x);                     dx = dy (1 - y^2), from y
+ * gelu:             y = x Phi(x), Phi(x) = (1 + erf(x / sqrt(2))) / 2;
+ *                   dx = dy (Phi(x) + x exp(-x^2 / 2) / sqrt(2 pi)), from x
+ * gelu, tanh_form:  y = x (1 + t) / 2, t = tanh(u), u = sqrt(2 / pi) (x + 0.044715 x^3);
+ *                   dx = dy ((1 + t) / 2 + x (1 - t^2) / 2 sqrt(2 / pi) (1 + 0.134145 x^2)), from x
+ * fwd: y may alias x (for gelu only where no bwd follows). bwd: dx may alias dy. */
+struct dpb_activation_args {
+    struct dpb_tensor x;  /* fwd input; gelu-bwd input */
+    struct dpb_tensor y;  /* fwd output; tanh-bwd input */
+    struct dpb_tensor dy; /* bwd input */
+    struct dpb_tensor dx; /* bwd output */
+    bool tanh_form;       /* gelu only: GPT-2's form; BERT has the exact one */
+};
+
+/* fwd: y = x / keep for the elements that are kept, else 0. bwd: dx = dy / keep for the same ones.
+ * Element i is kept when word (offset + i) mod 4 of Philox-4x32-10 with the counter
+ * ((offset + i) / 4, 0) and the key `seed`, low words first, is below keep 2^32: `seed` and
+ * `offset` name the mask, nothing is saved. y may alias x, dx may alias dy. */
+struct dpb_dropout_args {
+    struct dpb_tensor x, y;   /* fwd */
+    struct dpb_tensor dy, dx; /* bwd */
+    float keep;               /* probability, above 0 and at most 1 */
+    uint64_t seed, offset;
+};
+
+/* Layer normalisation of each row, over N, with the row's mean and biased variance:
+ * rstd = 1 / sqrt(var + eps), xhat = (x - mean) rstd.
+ * fwd: y = gamma xhat + beta; saves mean and rstd unless NULL (inference). y may alias x where no
+ *   bwd follows.
+ * bwd: from x, dy, gamma, save_mean, save_rstd. With g = gamma dy and means over the row:
+ *   dx = rstd (g - mean(g) - xhat mean(g xhat)); dgamma and dbeta are the column sums of dy xhat
+ *   and of dy. dx may alias dy. */
+struct dpb_layernorm_args {
+    struct dpb_tensor x, y, dy, dx; /* [M,N] */
+    const float *gamma, *beta;      /* N each */
+    float *dgamma, *dbeta;          /* N each; bwd */
+    float *save_mean, *save_rstd;   /* M each */
+    float eps;
+};
+
+/* Rows of a table by number; also a gather of rows, and the scatter-add that is its gradient.
+ * fwd: y[i,:] = table[ids[i],:], added to y when `accumulate`.
+ * bwd: dtable[ids[i],:] += dy[i,:] for every i, in the order of i; dtable starts at zero, or when
+ *   `accumulate` with what it holds. Dense: all rows of dtable are written.
+ * A number outside the table: DPB_ERR_USAGE, logged with its position; nothing is written. */
+struct dpb_embedding_args {
+    struct dpb_tensor table, dtable; /* [V,N]: fwd, bwd */
+    struct dpb_tensor y, dy;         /* [M,N]: fwd, bwd */
+    const int32_t *ids;              /* M */
+    bool accumulate;
+};
+
+/* Multi-head attention for batches of B sequences of S tokens, A heads of D elements each.
+ * fwd: per sequence and head, prob = softmax over keys j of (q k^T scale), y = prob v. Token i may
+ *   attend to key j unless key_mask[b,j] is 0, or j > i when `causal`; other keys have prob 0, and
+ *   a token without any key has y = 0.
+ * bwd: from q, k, v, prob, dy: dv = prob^T dy; dprob = dy v^T;
+ *   ds = scale prob (dprob - sum_j prob dprob); dq = ds k; dk = ds^T q.
+ * Strides: a token's q, k, v, dq, dk and dv lie `stride` elements after the token's before it, so
+ *   they may be three buffers [B S, A D] (stride A D), or parts of one [B S, 3 A D] (stride 3 A D).
+ *   The elements between are neither read nor written. y and dy are dense [B S, A D]. */
+struct dpb_attention_args {
+    struct dpb_tensor q, k, v;    /* [B,S,A,D], element (b,s,a,d) at (b S + s) stride + a D + d */
+    struct dpb_tensor dq, dk, dv; /* bwd outputs, the same form */
+    struct dpb_tensor y, dy;      /* [B,S,A,D], dense: fwd, bwd */
+    struct dpb_tensor prob;       /* [B,A,S,S]: fwd writes, bwd reads */
+    float *workspace;             /* bwd: as many elements as prob, contents lost */
+    const uint8_t *key_mask;      /* [B,S], NULL: every key */
+    int64_t stride;               /* at least A D */
+    float scale;                  /* 1 / sqrt(D) as a rule */
+    bool causal;
 };
 
 /* ---- the interface ---- */

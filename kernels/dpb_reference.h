@@ -25,6 +25,10 @@ dpb_status dpb_op_args_check(enum dpb_op op, const void *args);
 /* Are all labels 0 or 1? For a device whose labels the host can read. DPB_ERR_USAGE, logged. */
 dpb_status dpb_binary_labels_check(const int32_t *label, int64_t count);
 
+/* Is every one of `count` row numbers of operator `op` below `rows`, and none negative? Devices
+ * that compute on host memory call it. DPB_ERR_USAGE, logged with position and number. */
+dpb_status dpb_op_ids_check(enum dpb_op op, const int32_t *ids, int64_t count, int64_t rows);
+
 /* The shapes and numbers of `args` for messages, "x[64,26,26,32] w[64,32,3,3] ... stride 1 pad 0",
  * cut where `text` is full. Safe for arguments that do not fit. */
 void dpb_op_args_text(enum dpb_op op, const void *args, char *text, size_t text_bytes);

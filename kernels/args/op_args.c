@@ -18,7 +18,7 @@ struct rules {
     size_t dtype_at; /* offset in the arguments of the element type of all tensors */
 };
 
-/* Operators of dpb_<family>_args; `tensor` is the member that always counts. */
+/* An operator of dpb_<family>_args; `tensor` is a member that it always has. */
 #define RULES(family, tensor)                                                                      \
     {                                                                                              \
         dpb_args_##family##_ok, dpb_args_##family##_text, true,                                    \
@@ -58,6 +58,19 @@ static const struct rules rules_of[] = {
         [DPB_OP_ADAGRAD] = RULES(adagrad, param),
         [DPB_OP_ROWWISE_ADAGRAD] = RULES(adagrad, param),
         [DPB_OP_SCALE] = RULES_F32(scale),
+        [DPB_OP_ADD] = RULES(add, y),
+        [DPB_OP_GELU_FWD] = RULES(activation, x),
+        [DPB_OP_GELU_BWD] = RULES(activation, x),
+        [DPB_OP_TANH_FWD] = RULES(activation, y),
+        [DPB_OP_TANH_BWD] = RULES(activation, y),
+        [DPB_OP_DROPOUT_FWD] = RULES(dropout, y),
+        [DPB_OP_DROPOUT_BWD] = RULES(dropout, dy),
+        [DPB_OP_LAYERNORM_FWD] = RULES(layernorm, x),
+        [DPB_OP_LAYERNORM_BWD] = RULES(layernorm, x),
+        [DPB_OP_EMBEDDING_FWD] = RULES(embedding, table),
+        [DPB_OP_EMBEDDING_BWD] = RULES(embedding, dtable),
+        [DPB_OP_ATTENTION_FWD] = RULES(attention, q),
+        [DPB_OP_ATTENTION_BWD] = RULES(attention, q),
 };
 
 _Static_assert(sizeof(rules_of) / sizeof(rules_of[0]) == DPB_OP_COUNT, "an operator is missing");

@@ -56,6 +56,12 @@ DPB_ARGS_FAMILY(adam);
 DPB_ARGS_FAMILY(lars);
 DPB_ARGS_FAMILY(adagrad);
 DPB_ARGS_FAMILY(scale);
+DPB_ARGS_FAMILY(add); /* elementwise.c */
+DPB_ARGS_FAMILY(activation);
+DPB_ARGS_FAMILY(dropout);
+DPB_ARGS_FAMILY(layernorm); /* sequence.c */
+DPB_ARGS_FAMILY(embedding);
+DPB_ARGS_FAMILY(attention);
 #undef DPB_ARGS_FAMILY
 
 #endif

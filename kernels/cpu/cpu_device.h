@@ -160,6 +160,12 @@ dpb_status dpb_cpu_lamb(dpb_device *device, enum dpb_op op, const void *args);
 dpb_status dpb_cpu_lars(dpb_device *device, enum dpb_op op, const void *args);
 dpb_status dpb_cpu_adagrad(dpb_device *device, enum dpb_op op, const void *args);
 dpb_status dpb_cpu_scale(dpb_device *device, enum dpb_op op, const void *args);
+dpb_status dpb_cpu_add(dpb_device *device, enum dpb_op op, const void *args);
+dpb_status dpb_cpu_activation(dpb_device *device, enum dpb_op op, const void *args);
+dpb_status dpb_cpu_dropout(dpb_device *device, enum dpb_op op, const void *args);
+dpb_status dpb_cpu_layernorm(dpb_device *device, enum dpb_op op, const void *args);
+dpb_status dpb_cpu_embedding(dpb_device *device, enum dpb_op op, const void *args);
+dpb_status dpb_cpu_attention(dpb_device *device, enum dpb_op op, const void *args);
 
 /* Our own loops are compiled for several instruction sets, chosen when the program starts. clang 14
  * cannot; and the choice runs before a sanitizer is ready. */

@@ -290,6 +290,19 @@ static const struct operator operators[] = {
         [DPB_OP_ADAGRAD] = {dpb_cpu_adagrad, false},
         [DPB_OP_ROWWISE_ADAGRAD] = {dpb_cpu_adagrad, false},
         [DPB_OP_SCALE] = {dpb_cpu_scale, false},
+        [DPB_OP_ADD] = {dpb_cpu_add, false},
+        [DPB_OP_GELU_FWD] = {dpb_cpu_activation, true},
+        [DPB_OP_GELU_BWD] = {dpb_cpu_activation, true},
+        [DPB_OP_TANH_FWD] = {dpb_cpu_activation, true},
+        [DPB_OP_TANH_BWD] = {dpb_cpu_activation, true},
+        [DPB_OP_DROPOUT_FWD] = {dpb_cpu_dropout, false},
+        [DPB_OP_DROPOUT_BWD] = {dpb_cpu_dropout, false},
+        [DPB_OP_LAYERNORM_FWD] = {dpb_cpu_layernorm, false},
+        [DPB_OP_LAYERNORM_BWD] = {dpb_cpu_layernorm, false},
+        [DPB_OP_EMBEDDING_FWD] = {dpb_cpu_embedding, false},
+        [DPB_OP_EMBEDDING_BWD] = {dpb_cpu_embedding, false},
+        [DPB_OP_ATTENTION_FWD] = {dpb_cpu_attention, true},
+        [DPB_OP_ATTENTION_BWD] = {dpb_cpu_attention, true},
 };
 
 _Static_assert(sizeof(operators) / sizeof(operators[0]) == DPB_OP_COUNT, "an operator is missing");

@@ -1,4 +1,4 @@
-/* Our own loops: ReLU, bias, scale, softmax with cross-entropy. Written so that the compiler
+/* Our own loops: sum, ReLU, bias, scale, softmax with cross-entropy. Written so that the compiler
  * vectorises them; they are limited by memory. Threads split elements, columns or rows, never a
  * sum, so the number of threads does not change a bit. */
 #include "cpu_device.h"
@@ -39,6 +39,38 @@ dpb_status dpb_cpu_relu(dpb_device *device, enum dpb_op op, const void *args)
 
     dpb_cpu_parallel(device->threads, dpb_tensor_numel(&a.y), GRAIN,
                      op == DPB_OP_RELU_FWD ? relu_fwd : relu_bwd, &a);
+    return DPB_OK;
+}
+
+DPB_CPU_CLONES static void add(void *ctx, int64_t begin, int64_t end)
+{
+    const struct dpb_add_args *args = ctx;
+    const float *a = args->a.data, *b = args->b.data;
+    float *y = args->y.data;
+
+    for (int64_t i = begin; i < end; i++)
+        y[i] = a[i] + b[i];
+}
+
+DPB_CPU_CLONES static void add_relu(void *ctx, int64_t begin, int64_t end)
+{
+    const struct dpb_add_args *args = ctx;
+    const float *a = args->a.data, *b = args->b.data;
+    float *y = args->y.data;
+
+    for (int64_t i = begin; i < end; i++) {
+        float sum = a[i] + b[i];
+
+        y[i] = sum > 0.0f ? sum : 0.0f;
+    }
+}
+
+dpb_status dpb_cpu_add(dpb_device *device, enum dpb_op op, const void *args)
+{
+    struct dpb_add_args a = *(const struct dpb_add_args *)args;
+
+    (void)op;
+    dpb_cpu_parallel(device->threads, dpb_tensor_numel(&a.y), GRAIN, a.relu ? add_relu : add, &a);
     return DPB_OK;
 }
 

@@ -4,60 +4,87 @@
 
 #include "dpb_log.h"
 
-static double *add(struct dpb_ref_arrays *arrays, void *to, int64_t numel)
+static double *add(struct dpb_ref_arrays *arrays, void *to, int64_t rows, int64_t columns,
+                   int64_t stride)
 {
     double *values;
 
     if (arrays->failed)
         return NULL;
-    values = calloc((size_t)numel, sizeof(*values));
+    values = calloc((size_t)(rows * columns), sizeof(*values));
     if (!values) {
         arrays->failed = true;
         return NULL;
     }
     arrays->item[arrays->count].values = values;
     arrays->item[arrays->count].to = to;
-    arrays->item[arrays->count].numel = numel;
+    arrays->item[arrays->count].rows = rows;
+    arrays->item[arrays->count].columns = columns;
+    arrays->item[arrays->count].stride = stride;
     arrays->count++;
     return values;
 }
 
-static void load(double *values, enum dpb_dtype dtype, const void *from, int64_t numel)
+static void load(double *values, enum dpb_dtype dtype, const void *from, int64_t rows,
+                 int64_t columns, int64_t stride)
 {
-    for (int64_t i = 0; i < numel; i++)
-        values[i] = dtype == DPB_F64 ? ((const double *)from)[i] : (double)((const float *)from)[i];
+    for (int64_t i = 0; i < rows; i++) {
+        for (int64_t j = 0; j < columns; j++) {
+            int64_t at = i * stride + j;
+
+            *values++ = dtype == DPB_F64 ? ((const double *)from)[at]
+                                         : (double)((const float *)from)[at];
+        }
+    }
 }
 
-static void store(void *to, enum dpb_dtype dtype, const double *values, int64_t numel)
+static void store(void *to, enum dpb_dtype dtype, const double *values, int64_t rows,
+                  int64_t columns, int64_t stride)
 {
-    for (int64_t i = 0; i < numel; i++) {
-        if (dtype == DPB_F64)
-            ((double *)to)[i] = values[i];
-        else
-            ((float *)to)[i] = (float)values[i];
+    for (int64_t i = 0; i < rows; i++) {
+        for (int64_t j = 0; j < columns; j++) {
+            int64_t at = i * stride + j;
+
+            if (dtype == DPB_F64)
+                ((double *)to)[at] = *values++;
+            else
+                ((float *)to)[at] = (float)*values++;
+        }
     }
+}
+
+const double *dpb_ref_read_rows(struct dpb_ref_arrays *arrays, const void *from, int64_t rows,
+                                int64_t columns, int64_t stride)
+{
+    double *values = add(arrays, NULL, rows, columns, stride);
+
+    if (values)
+        load(values, arrays->dtype, from, rows, columns, stride);
+    return values;
+}
+
+double *dpb_ref_write_rows(struct dpb_ref_arrays *arrays, void *to, int64_t rows, int64_t columns,
+                           int64_t stride)
+{
+    return add(arrays, to, rows, columns, stride);
 }
 
 const double *dpb_ref_read(struct dpb_ref_arrays *arrays, const void *from, int64_t numel)
 {
-    double *values = add(arrays, NULL, numel);
-
-    if (values)
-        load(values, arrays->dtype, from, numel);
-    return values;
+    return dpb_ref_read_rows(arrays, from, 1, numel, numel);
 }
 
 double *dpb_ref_write(struct dpb_ref_arrays *arrays, void *to, int64_t numel)
 {
-    return add(arrays, to, numel);
+    return dpb_ref_write_rows(arrays, to, 1, numel, numel);
 }
 
 double *dpb_ref_update(struct dpb_ref_arrays *arrays, void *to, int64_t numel)
 {
-    double *values = add(arrays, to, numel);
+    double *values = dpb_ref_write(arrays, to, numel);
 
     if (values)
-        load(values, arrays->dtype, to, numel);
+        load(values, arrays->dtype, to, 1, numel, numel);
     return values;
 }
 
@@ -70,7 +97,8 @@ dpb_status dpb_ref_finish(struct dpb_ref_arrays *arrays, dpb_status st)
     }
     for (int i = 0; i < arrays->count; i++) {
         if (st == DPB_OK && arrays->item[i].to)
-            store(arrays->item[i].to, arrays->dtype, arrays->item[i].values, arrays->item[i].numel);
+            store(arrays->item[i].to, arrays->dtype, arrays->item[i].values, arrays->item[i].rows,
+                  arrays->item[i].columns, arrays->item[i].stride);
         free(arrays->item[i].values);
     }
     return st;
@@ -106,6 +134,19 @@ static const reference references[] = {
         [DPB_OP_ADAGRAD] = dpb_ref_adagrad,
         [DPB_OP_ROWWISE_ADAGRAD] = dpb_ref_adagrad,
         [DPB_OP_SCALE] = dpb_ref_scale,
+        [DPB_OP_ADD] = dpb_ref_add,
+        [DPB_OP_GELU_FWD] = dpb_ref_gelu,
+        [DPB_OP_GELU_BWD] = dpb_ref_gelu,
+        [DPB_OP_TANH_FWD] = dpb_ref_tanh,
+        [DPB_OP_TANH_BWD] = dpb_ref_tanh,
+        [DPB_OP_DROPOUT_FWD] = dpb_ref_dropout,
+        [DPB_OP_DROPOUT_BWD] = dpb_ref_dropout,
+        [DPB_OP_LAYERNORM_FWD] = dpb_ref_layernorm,
+        [DPB_OP_LAYERNORM_BWD] = dpb_ref_layernorm,
+        [DPB_OP_EMBEDDING_FWD] = dpb_ref_embedding,
+        [DPB_OP_EMBEDDING_BWD] = dpb_ref_embedding,
+        [DPB_OP_ATTENTION_FWD] = dpb_ref_attention,
+        [DPB_OP_ATTENTION_BWD] = dpb_ref_attention,
 };
 
 _Static_assert(sizeof(references) / sizeof(references[0]) == DPB_OP_COUNT,

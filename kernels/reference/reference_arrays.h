@@ -14,8 +14,8 @@ struct dpb_ref_arrays {
     int count;
     struct {
         double *values;
-        void *to; /* written back there; NULL for inputs and temporaries */
-        int64_t numel;
+        void *to;                      /* written back there; NULL for inputs and temporaries */
+        int64_t rows, columns, stride; /* of `to`; `values` is dense */
     } item[DPB_REF_ARRAYS_MAX];
     bool failed; /* out of memory: later calls return NULL */
 };
@@ -28,6 +28,12 @@ double *dpb_ref_write(struct dpb_ref_arrays *arrays, void *to, int64_t numel);
 
 /* As dpb_ref_write(), starting with what `to` holds. */
 double *dpb_ref_update(struct dpb_ref_arrays *arrays, void *to, int64_t numel);
+
+/* The same for `rows` rows of `columns` elements, `stride` elements apart in memory. */
+const double *dpb_ref_read_rows(struct dpb_ref_arrays *arrays, const void *from, int64_t rows,
+                                int64_t columns, int64_t stride);
+double *dpb_ref_write_rows(struct dpb_ref_arrays *arrays, void *to, int64_t rows, int64_t columns,
+                           int64_t stride);
 
 /* Store every output when `st` is DPB_OK, free all; DPB_ERR_NO_MEMORY (logged) when an array could
  * not be had, else `st`. */
@@ -48,5 +54,12 @@ dpb_status dpb_ref_adam(enum dpb_op op, const void *args);
 dpb_status dpb_ref_lars(enum dpb_op op, const void *args);
 dpb_status dpb_ref_adagrad(enum dpb_op op, const void *args);
 dpb_status dpb_ref_scale(enum dpb_op op, const void *args);
+dpb_status dpb_ref_add(enum dpb_op op, const void *args);
+dpb_status dpb_ref_gelu(enum dpb_op op, const void *args);
+dpb_status dpb_ref_tanh(enum dpb_op op, const void *args);
+dpb_status dpb_ref_dropout(enum dpb_op op, const void *args);
+dpb_status dpb_ref_layernorm(enum dpb_op op, const void *args);
+dpb_status dpb_ref_embedding(enum dpb_op op, const void *args);
+dpb_status dpb_ref_attention(enum dpb_op op, const void *args);
 
 #endif

@@ -2,6 +2,7 @@
 
 #include <math.h>
 
+#include "dpb_log.h"
 #include "dpb_reference.h"
 #include "dpb_rng.h"
 
@@ -135,4 +136,33 @@ void op_assert_close(const char *what, const float *got, const float *want, cons
             fail_msg("%s: element %lld of %lld is %.9g, reference %.9g, limit %.3g", what,
                      (long long)i, (long long)numel, (double)got[i], (double)want[i], limit);
     }
+}
+
+double op_ulps_of_sum(int64_t terms)
+{
+    return 8.0 + sqrt((double)terms);
+}
+
+void op_assert_same(const float *got, const float *want, int64_t numel)
+{
+    assert_memory_equal(got, want, (size_t)numel * sizeof(*got));
+}
+
+static void keep_first_error(void *ctx, enum dpb_log_level level, const char *line)
+{
+    char *first = ctx;
+
+    if (level == DPB_LOG_ERROR && !first[0])
+        snprintf(first, 512, "%s", line);
+}
+
+void op_assert_misfit(enum dpb_op op, const void *args, const char *reason)
+{
+    char error[512] = "";
+
+    dpb_log_set_sink(keep_first_error, error);
+    assert_int_equal(dpb_op_args_check(op, args), DPB_ERR_USAGE);
+    dpb_log_set_sink(NULL, NULL);
+    if (!strstr(error, reason) || (args && !strstr(error, dpb_op_text(op))))
+        fail_msg("\"%s\" does not say \"%s\"", error, reason);
 }

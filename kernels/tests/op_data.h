@@ -49,4 +49,15 @@ void op_run(dpb_device *device, enum dpb_op op, const void *args, const struct o
 void op_assert_close(const char *what, const float *got, const float *want, const float *bound,
                      int64_t numel, double ulps);
 
+/* For op_assert_close(), with the sum of the terms' absolute values as `bound`: a sum of K terms in
+ * fp32 is off by at most about K 2^-24 of it, and by about sqrt(K) 2^-24 when the roundings are
+ * independent; vector code sums in many short chains, which is less still. */
+double op_ulps_of_sum(int64_t terms);
+
+/* Does every one of `numel` floats have the same bits? */
+void op_assert_same(const float *got, const float *want, int64_t numel);
+
+/* dpb_op_args_check() refuses `args` and names the operator and `reason`. */
+void op_assert_misfit(enum dpb_op op, const void *args, const char *reason);
+
 #endif

@@ -12,11 +12,6 @@
 #include "dpb_reference.h"
 #include "op_data.h"
 
-static double ulps_of_sum(int64_t terms)
-{
-    return 8.0 + sqrt((double)terms);
-}
-
 /* ---- convolution ---- */
 
 struct conv_case {
@@ -113,11 +108,11 @@ static void check_conv(const struct conv_case *s)
         if (run < 2)
             continue;
         snprintf(what, sizeof(what), "conv %zu, device %d", (size_t)(s - conv_cases), run - 2);
-        op_assert_close(what, y[2], y[0], y[1], yn, ulps_of_sum(window * s->i));
-        op_assert_close(what, dx[2], dx[0], dx[1], xn, ulps_of_sum(window * s->o));
-        op_assert_close(what, dw[2], dw[0], dw[1], wn, ulps_of_sum(s->n * oh * ow));
+        op_assert_close(what, y[2], y[0], y[1], yn, op_ulps_of_sum(window * s->i));
+        op_assert_close(what, dx[2], dx[0], dx[1], xn, op_ulps_of_sum(window * s->o));
+        op_assert_close(what, dw[2], dw[0], dw[1], wn, op_ulps_of_sum(s->n * oh * ow));
         if (s->bias)
-            op_assert_close(what, db[2], db[0], db[1], s->o, ulps_of_sum(s->n * oh * ow));
+            op_assert_close(what, db[2], db[0], db[1], s->o, op_ulps_of_sum(s->n * oh * ow));
     }
     op_data_release(&data);
 }
@@ -194,7 +189,7 @@ static void check_matmul(const struct matmul_case *s)
         op_run(run < 2 ? NULL : cpu_pair[run - 2], DPB_OP_MATMUL, &args, out, 1);
         snprintf(what, sizeof(what), "matmul %zu, device %d", (size_t)(s - matmul_cases), run - 2);
         if (run >= 2)
-            op_assert_close(what, c[2], c[0], c[1], cn, ulps_of_sum(s->k + 2));
+            op_assert_close(what, c[2], c[0], c[1], cn, op_ulps_of_sum(s->k + 2));
     }
     op_data_release(&data);
 }
@@ -298,7 +293,7 @@ static void check_batchnorm(int rank, const int64_t *dim)
     memcpy(shape.dim, dim, (size_t)rank * sizeof(dim[0]));
     numel = dpb_tensor_numel(&shape);
     m = numel / c;
-    terms = ulps_of_sum(m);
+    terms = op_ulps_of_sum(m);
     x = op_data_f32(&data, numel);
     dy = op_data_f32(&data, numel);
     gamma = op_data_f32(&data, c);
@@ -391,12 +386,6 @@ static void test_batchnorm(void **state)
 
 /* ---- the rest ---- */
 
-/* Does every one of `numel` floats have the same bits? */
-static void assert_same(const float *got, const float *want, int64_t numel)
-{
-    assert_memory_equal(got, want, (size_t)numel * sizeof(*got));
-}
-
 static void check_relu(int64_t numel)
 {
     struct op_data data = {0};
@@ -419,14 +408,14 @@ static void check_relu(int64_t numel)
 
         op_run(on, DPB_OP_RELU_FWD, &args, y_out, 1);
         op_run(on, DPB_OP_RELU_BWD, &args, dx_out, 1);
-        assert_same(y[set], y[0], numel);
-        assert_same(dx[set], dx[0], numel);
+        op_assert_same(y[set], y[0], numel);
+        op_assert_same(dx[set], dx[0], numel);
         args.x.data = y[set];
         op_run(on, DPB_OP_RELU_FWD, &args, y_over_x, 1);
         args.dy.data = dx[set];
         op_run(on, DPB_OP_RELU_BWD, &args, dx_over_dy, 1);
-        assert_same(y[set], y[0], numel);
-        assert_same(dx[set], dx[0], numel);
+        op_assert_same(y[set], y[0], numel);
+        op_assert_same(dx[set], dx[0], numel);
     }
     op_data_release(&data);
 }
@@ -452,7 +441,7 @@ static void check_bias(int64_t m, int64_t n)
         op_run(on, DPB_OP_BIAS_BWD, &bwd, db_out, 1);
         /* one rounding of a sum below 2; a sum of m values below 1 */
         op_assert_close("bias-fwd", y[set], y[0], NULL, m * n, 2.0);
-        op_assert_close("bias-bwd", db[set], db[0], NULL, n, ulps_of_sum(m) * (double)m);
+        op_assert_close("bias-bwd", db[set], db[0], NULL, n, op_ulps_of_sum(m) * (double)m);
         fwd.x.data = y[set];
         op_run(on, DPB_OP_BIAS_FWD, &fwd, y_over_x, 1);
         op_assert_close("bias-fwd in place", y[set], y[0], NULL, m * n, 2.0);
@@ -530,7 +519,7 @@ static void check_sgd_and_scale(int64_t count)
         /* four roundings of values below 2 */
         op_assert_close("sgd momentum", momentum[set], momentum[0], NULL, count, 8.0);
         op_assert_close("sgd param", param[set], param[0], NULL, count, 4.0);
-        assert_same(grad, kept, count);
+        op_assert_same(grad, kept, count);
         op_run(on, DPB_OP_SCALE, &scale, scale_out, 1);
         for (int64_t i = 0; i < count; i++) /* one product, rounded once */
             assert_true(scaled[i] == param0[i] * (1.0f / 3.0f));
@@ -580,7 +569,7 @@ static void test_kernels_share_buffers(void **state)
     assert_int_equal(dpb_op_launch(fresh, DPB_OP_CONV_BWD_WEIGHTS, &large, NULL), DPB_OK);
     small.w.data = again;
     assert_int_equal(dpb_op_launch(fresh, DPB_OP_CONV_BWD_WEIGHTS, &small, NULL), DPB_OK);
-    assert_same(again, first, 16L * 16 * 9);
+    op_assert_same(again, first, 16L * 16 * 9);
     dpb_device_cpu_ops.close(fresh);
     op_data_release(&data);
 }

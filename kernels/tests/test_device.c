@@ -3,7 +3,7 @@
 
 #include "dpb_log.h"
 #include "dpb_reference.h"
-#include "dpb_test.h"
+#include "op_data.h"
 
 static void quiet(void *ctx, enum dpb_log_level level, const char *line)
 {
@@ -296,21 +296,11 @@ static void test_texts(void **state)
 
 /* ---- arguments ---- */
 
-static void assert_misfit(enum dpb_op op, const void *args, const char *reason)
-{
-    first_error[0] = '\0';
-    dpb_log_set_sink(keep_error, NULL);
-    assert_int_equal(dpb_op_args_check(op, args), DPB_ERR_USAGE);
-    dpb_log_set_sink(NULL, NULL);
-    if (!strstr(first_error, reason) || (args && !strstr(first_error, dpb_op_text(op))))
-        fail_msg("\"%s\" does not say \"%s\"", first_error, reason);
-}
-
 static void test_args_in_general(void **state)
 {
     (void)state;
-    assert_misfit(DPB_OP_CONV_FWD, NULL, "NULL");
-    assert_misfit(DPB_OP_COUNT, &(struct dpb_scale_args){0}, "no operator number");
+    op_assert_misfit(DPB_OP_CONV_FWD, NULL, "NULL");
+    op_assert_misfit(DPB_OP_COUNT, &(struct dpb_scale_args){0}, "no operator number");
     dpb_log_set_sink(quiet, last_line);
     assert_int_equal(dpb_op_args_check(DPB_OP_COUNT, &(struct dpb_scale_args){0}), DPB_ERR_USAGE);
     dpb_log_set_sink(NULL, NULL);
@@ -353,34 +343,34 @@ static void test_args_of_matmul(void **state)
     assert_int_equal(dpb_op_args_check(DPB_OP_MATMUL, &ok), DPB_OK);
     bad = ok;
     bad.trans_a = true;
-    assert_misfit(DPB_OP_MATMUL, &bad, "a should be [2,2]");
+    op_assert_misfit(DPB_OP_MATMUL, &bad, "a should be [2,2]");
     bad = ok;
     bad.trans_b = true;
-    assert_misfit(DPB_OP_MATMUL, &bad, "b should be [4,3]");
+    op_assert_misfit(DPB_OP_MATMUL, &bad, "b should be [4,3]");
     bad = ok;
     bad.c.dim[0] = 3;
-    assert_misfit(DPB_OP_MATMUL, &bad, "a should be [3,3]");
+    op_assert_misfit(DPB_OP_MATMUL, &bad, "a should be [3,3]");
     bad = ok;
     bad.c.rank = 3;
-    assert_misfit(DPB_OP_MATMUL, &bad, "c has rank 3");
+    op_assert_misfit(DPB_OP_MATMUL, &bad, "c has rank 3");
     bad = ok;
     bad.b.data = NULL;
-    assert_misfit(DPB_OP_MATMUL, &bad, "b is NULL");
+    op_assert_misfit(DPB_OP_MATMUL, &bad, "b is NULL");
     bad = ok;
     bad.b.dtype = DPB_F64;
-    assert_misfit(DPB_OP_MATMUL, &bad, "b is not fp32");
+    op_assert_misfit(DPB_OP_MATMUL, &bad, "b is not fp32");
     bad = ok;
     bad.a.dtype = bad.b.dtype = bad.c.dtype = DPB_I32;
-    assert_misfit(DPB_OP_MATMUL, &bad, "neither fp32 nor fp64");
+    op_assert_misfit(DPB_OP_MATMUL, &bad, "neither fp32 nor fp64");
     bad = ok;
     bad.c.dim[1] = 0;
-    assert_misfit(DPB_OP_MATMUL, &bad, "below 1");
+    op_assert_misfit(DPB_OP_MATMUL, &bad, "below 1");
     bad = ok;
     bad.c.dim[0] = bad.c.dim[1] = INT64_MAX / 2;
-    assert_misfit(DPB_OP_MATMUL, &bad, "too large");
+    op_assert_misfit(DPB_OP_MATMUL, &bad, "too large");
     bad = ok;
     bad.beta = NAN;
-    assert_misfit(DPB_OP_MATMUL, &bad, "beta is not finite");
+    op_assert_misfit(DPB_OP_MATMUL, &bad, "beta is not finite");
 }
 
 static void test_args_of_conv(void **state)
@@ -400,22 +390,22 @@ static void test_args_of_conv(void **state)
         assert_int_equal(dpb_op_args_check(ops[i], &ok), DPB_OK);
         bad = ok;
         bad.y.dim[2] = 3;
-        assert_misfit(ops[i], &bad, "y should be [2,3,4,4]");
+        op_assert_misfit(ops[i], &bad, "y should be [2,3,4,4]");
         bad = ok;
         bad.w.dim[1] = 2;
-        assert_misfit(ops[i], &bad, "w takes 2 channels, x has 3");
+        op_assert_misfit(ops[i], &bad, "w takes 2 channels, x has 3");
         bad = ok;
         bad.stride = 0;
-        assert_misfit(ops[i], &bad, "stride is below 1");
+        op_assert_misfit(ops[i], &bad, "stride is below 1");
         bad = ok;
         bad.pad = -1;
-        assert_misfit(ops[i], &bad, "pad is negative");
+        op_assert_misfit(ops[i], &bad, "pad is negative");
         bad = ok;
         bad.w.dim[2] = 8;
-        assert_misfit(ops[i], &bad, "larger than the padded image");
+        op_assert_misfit(ops[i], &bad, "larger than the padded image");
         bad = ok;
         bad.x.rank = 5;
-        assert_misfit(ops[i], &bad, "x has rank 5");
+        op_assert_misfit(ops[i], &bad, "x has rank 5");
     }
 }
 
@@ -437,23 +427,23 @@ static void test_args_of_pool(void **state)
     bad = ok;
     bad.index = NULL;
     assert_int_equal(dpb_op_args_check(DPB_OP_POOL_MAX_FWD, &bad), DPB_OK);
-    assert_misfit(DPB_OP_POOL_MAX_BWD, &bad, "index is NULL");
+    op_assert_misfit(DPB_OP_POOL_MAX_BWD, &bad, "index is NULL");
     bad = ok;
     bad.kernel = 16;
-    assert_misfit(DPB_OP_POOL_MAX_FWD, &bad, "above 255");
+    op_assert_misfit(DPB_OP_POOL_MAX_FWD, &bad, "above 255");
     bad.stride = 16;
     bad.pad = 0;
     bad.y = dpb_tensor_4d(&v, 2, 2, 2, 3);
     assert_int_equal(dpb_op_args_check(DPB_OP_POOL_AVG_FWD, &bad), DPB_OK);
     bad = ok;
     bad.pad = 2;
-    assert_misfit(DPB_OP_POOL_AVG_FWD, &bad, "above half the kernel");
+    op_assert_misfit(DPB_OP_POOL_AVG_FWD, &bad, "above half the kernel");
     bad = ok;
     bad.y.dim[3] = 4;
-    assert_misfit(DPB_OP_POOL_MAX_BWD, &bad, "y should be [2,16,16,3]");
+    op_assert_misfit(DPB_OP_POOL_MAX_BWD, &bad, "y should be [2,16,16,3]");
     bad = ok;
     bad.kernel = 0;
-    assert_misfit(DPB_OP_POOL_MAX_FWD, &bad, "kernel is below 1");
+    op_assert_misfit(DPB_OP_POOL_MAX_FWD, &bad, "kernel is below 1");
 }
 
 static void test_args_of_the_others(void **state)
@@ -476,57 +466,57 @@ static void test_args_of_the_others(void **state)
     (void)state;
     assert_int_equal(dpb_op_args_check(DPB_OP_RELU_FWD, &relu), DPB_OK);
     relu.x = wrong;
-    assert_misfit(DPB_OP_RELU_FWD, &relu, "x should be [3,4]");
+    op_assert_misfit(DPB_OP_RELU_FWD, &relu, "x should be [3,4]");
     assert_int_equal(dpb_op_args_check(DPB_OP_RELU_BWD, &relu), DPB_OK);
     relu.dx = wrong;
-    assert_misfit(DPB_OP_RELU_BWD, &relu, "dx should be [3,4]");
+    op_assert_misfit(DPB_OP_RELU_BWD, &relu, "dx should be [3,4]");
     relu.y.rank = 0;
-    assert_misfit(DPB_OP_RELU_BWD, &relu, "y has rank 0");
+    op_assert_misfit(DPB_OP_RELU_BWD, &relu, "y has rank 0");
 
     assert_int_equal(dpb_op_args_check(DPB_OP_BIAS_FWD, &bias), DPB_OK);
     bias.x = wrong;
-    assert_misfit(DPB_OP_BIAS_FWD, &bias, "x should be [3,4]");
+    op_assert_misfit(DPB_OP_BIAS_FWD, &bias, "x should be [3,4]");
     assert_int_equal(dpb_op_args_check(DPB_OP_BIAS_BWD, &bias), DPB_OK);
     bias.bias = NULL;
-    assert_misfit(DPB_OP_BIAS_BWD, &bias, "bias is NULL");
+    op_assert_misfit(DPB_OP_BIAS_BWD, &bias, "bias is NULL");
 
     assert_int_equal(dpb_op_args_check(DPB_OP_SOFTMAX_XENT_FWD, &soft), DPB_OK);
     soft.loss = NULL;
-    assert_misfit(DPB_OP_SOFTMAX_XENT_FWD, &soft, "loss is NULL");
+    op_assert_misfit(DPB_OP_SOFTMAX_XENT_FWD, &soft, "loss is NULL");
     assert_int_equal(dpb_op_args_check(DPB_OP_SOFTMAX_XENT_BWD, &soft), DPB_OK);
     soft.label = NULL;
-    assert_misfit(DPB_OP_SOFTMAX_XENT_BWD, &soft, "label is NULL");
+    op_assert_misfit(DPB_OP_SOFTMAX_XENT_BWD, &soft, "label is NULL");
 
     assert_int_equal(dpb_op_args_check(DPB_OP_INTERACTION_FWD, &pairs), DPB_OK);
-    assert_misfit(DPB_OP_INTERACTION_BWD, &pairs, "dx ");
+    op_assert_misfit(DPB_OP_INTERACTION_BWD, &pairs, "dx ");
     pairs.dx = t;
     pairs.de = pairs.e;
     assert_int_equal(dpb_op_args_check(DPB_OP_INTERACTION_BWD, &pairs), DPB_OK);
     pairs.y = t;
-    assert_misfit(DPB_OP_INTERACTION_BWD, &pairs, "y should be [3,7]");
+    op_assert_misfit(DPB_OP_INTERACTION_BWD, &pairs, "y should be [3,7]");
     pairs.e.dim[1] = 2;
-    assert_misfit(DPB_OP_INTERACTION_FWD, &pairs, "e should be [2,3,4]");
+    op_assert_misfit(DPB_OP_INTERACTION_FWD, &pairs, "e should be [2,3,4]");
 
     assert_int_equal(dpb_op_args_check(DPB_OP_SIGMOID_BCE_FWD, &binary), DPB_OK);
     binary.loss = NULL;
-    assert_misfit(DPB_OP_SIGMOID_BCE_FWD, &binary, "loss is NULL");
+    op_assert_misfit(DPB_OP_SIGMOID_BCE_FWD, &binary, "loss is NULL");
     assert_int_equal(dpb_op_args_check(DPB_OP_SIGMOID_BCE_BWD, &binary), DPB_OK);
     binary.dlogits = wrong;
-    assert_misfit(DPB_OP_SIGMOID_BCE_BWD, &binary, "dlogits should be [3,4]");
+    op_assert_misfit(DPB_OP_SIGMOID_BCE_BWD, &binary, "dlogits should be [3,4]");
 
     assert_int_equal(dpb_op_args_check(DPB_OP_SGD_MOMENTUM, &sgd), DPB_OK);
     sgd.momentum = NULL;
     assert_int_equal(dpb_op_args_check(DPB_OP_SGD_MOMENTUM, &sgd), DPB_OK);
     sgd.mu = 0.5f;
-    assert_misfit(DPB_OP_SGD_MOMENTUM, &sgd, "momentum is NULL");
+    op_assert_misfit(DPB_OP_SGD_MOMENTUM, &sgd, "momentum is NULL");
     sgd.count = 0;
     assert_int_equal(dpb_op_args_check(DPB_OP_SGD_MOMENTUM, &sgd), DPB_OK);
     sgd.count = -1;
-    assert_misfit(DPB_OP_SGD_MOMENTUM, &sgd, "count is negative");
+    op_assert_misfit(DPB_OP_SGD_MOMENTUM, &sgd, "count is negative");
 
     assert_int_equal(dpb_op_args_check(DPB_OP_SCALE, &scale), DPB_OK);
     scale.x = NULL;
-    assert_misfit(DPB_OP_SCALE, &scale, "x is NULL");
+    op_assert_misfit(DPB_OP_SCALE, &scale, "x is NULL");
 }
 
 static void test_args_of_batchnorm(void **state)
@@ -555,23 +545,23 @@ static void test_args_of_batchnorm(void **state)
     assert_int_equal(dpb_op_args_check(DPB_OP_BATCHNORM_BWD, &ok), DPB_OK);
     bad = ok;
     bad.x.rank = 3;
-    assert_misfit(DPB_OP_BATCHNORM_FWD, &bad, "needs 2 or 4");
+    op_assert_misfit(DPB_OP_BATCHNORM_FWD, &bad, "needs 2 or 4");
     bad = ok;
     bad.eps = 0.0f;
-    assert_misfit(DPB_OP_BATCHNORM_FWD, &bad, "eps is not above 0");
+    op_assert_misfit(DPB_OP_BATCHNORM_FWD, &bad, "eps is not above 0");
     bad = ok;
     bad.save_var = NULL;
-    assert_misfit(DPB_OP_BATCHNORM_FWD, &bad, "save_var is NULL");
+    op_assert_misfit(DPB_OP_BATCHNORM_FWD, &bad, "save_var is NULL");
     bad.training = false;
     assert_int_equal(dpb_op_args_check(DPB_OP_BATCHNORM_FWD, &bad), DPB_OK);
     bad.running_mean = NULL;
-    assert_misfit(DPB_OP_BATCHNORM_FWD, &bad, "running_mean is NULL");
+    op_assert_misfit(DPB_OP_BATCHNORM_FWD, &bad, "running_mean is NULL");
     bad = ok;
     bad.dgamma = NULL;
-    assert_misfit(DPB_OP_BATCHNORM_BWD, &bad, "dgamma is NULL");
+    op_assert_misfit(DPB_OP_BATCHNORM_BWD, &bad, "dgamma is NULL");
     bad = ok;
     bad.x = bad.y = one;
-    assert_misfit(DPB_OP_BATCHNORM_FWD, &bad, "more than one value per channel");
+    op_assert_misfit(DPB_OP_BATCHNORM_FWD, &bad, "more than one value per channel");
     bad.training = false;
     assert_int_equal(dpb_op_args_check(DPB_OP_BATCHNORM_FWD, &bad), DPB_OK);
 }

@@ -1,65 +1,7 @@
-/* Every backward operator of the reference against central differences of its forward operator, in
- * fp64: for loss = sum(r y) with random r, the gradient with respect to an input must be
- * (loss(x + h) - loss(x - h)) / 2h. With h = 1e-5 the truncation is of order h^2 and the rounding
- * of order 1e-16 / h: 1e-6 is demanded. */
-#include <math.h>
-
+/* Backward operators of the reference against differences of their forward operators: images,
+ * matrix products, losses. */
 #include "dpb_reference.h"
-#include "op_data.h"
-
-#define STEP  1e-5
-#define LIMIT 1e-6
-
-struct forward {
-    enum dpb_op op;
-    const void *args;
-    const double *y, *r; /* output and its weights in the loss */
-    int64_t numel;
-};
-
-static double loss_of(const struct forward *forward)
-{
-    double loss = 0.0;
-
-    assert_int_equal(dpb_reference_op(forward->op, forward->args), DPB_OK);
-    for (int64_t i = 0; i < forward->numel; i++)
-        loss += forward->r[i] * forward->y[i];
-    return loss;
-}
-
-static void assert_gradient(const char *what, const struct forward *forward, double *input,
-                            const double *gradient, int64_t numel)
-{
-    bool zero = true;
-
-    for (int64_t i = 0; i < numel; i++) {
-        double kept = input[i], above, below, difference;
-
-        input[i] = kept + STEP;
-        above = loss_of(forward);
-        input[i] = kept - STEP;
-        below = loss_of(forward);
-        input[i] = kept;
-        difference = (above - below) / (2.0 * STEP);
-        if (!(fabs(gradient[i] - difference) <= LIMIT * fmax(1.0, fabs(difference))))
-            fail_msg("%s: gradient %lld is %.12g, by differences %.12g", what, (long long)i,
-                     gradient[i], difference);
-        zero = zero && gradient[i] == 0.0;
-    }
-    assert_false(zero); /* else the test would see nothing */
-}
-
-static struct dpb_tensor tensor64(double *data, int rank, const int64_t *dim)
-{
-    struct dpb_tensor tensor = {.data = data, .dtype = DPB_F64, .rank = rank};
-
-    for (int i = 0; i < rank; i++)
-        tensor.dim[i] = dim[i];
-    return tensor;
-}
-
-#define T2(data, a, b)       tensor64(data, 2, (const int64_t[]){a, b})
-#define T4(data, a, b, c, d) tensor64(data, 4, (const int64_t[]){a, b, c, d})
+#include "op_gradient.h"
 
 static void check_conv(const int64_t *s) /* n h w i o kh kw stride pad */
 {
@@ -72,14 +14,14 @@ static void check_conv(const int64_t *s) /* n h w i o kh kw stride pad */
     double *bias = op_data_f64(&data, s[4]), *y = op_data_f64(&data, yn);
     double *r = op_data_f64(&data, yn), *dx = op_data_f64(&data, xn);
     double *dw = op_data_f64(&data, wn), *dbias = op_data_f64(&data, s[4]);
-    struct dpb_conv_args fwd = {.x = T4(x, s[0], s[1], s[2], s[3]),
-                                .w = T4(w, s[4], s[3], s[5], s[6]),
-                                .y = T4(y, s[0], oh, ow, s[4]),
+    struct dpb_conv_args fwd = {.x = OP_T4(x, s[0], s[1], s[2], s[3]),
+                                .w = OP_T4(w, s[4], s[3], s[5], s[6]),
+                                .y = OP_T4(y, s[0], oh, ow, s[4]),
                                 .bias = (float *)bias,
                                 .stride = stride,
                                 .pad = pad};
     struct dpb_conv_args bwd_data = fwd, bwd_weights = fwd;
-    struct forward forward = {DPB_OP_CONV_FWD, &fwd, y, r, yn};
+    struct op_forward forward = {DPB_OP_CONV_FWD, &fwd, y, r, yn};
 
     bwd_data.x.data = dx;
     bwd_data.y.data = bwd_weights.y.data = r;
@@ -87,9 +29,9 @@ static void check_conv(const int64_t *s) /* n h w i o kh kw stride pad */
     bwd_weights.bias = (float *)dbias;
     assert_int_equal(dpb_reference_op(DPB_OP_CONV_BWD_DATA, &bwd_data), DPB_OK);
     assert_int_equal(dpb_reference_op(DPB_OP_CONV_BWD_WEIGHTS, &bwd_weights), DPB_OK);
-    assert_gradient("conv x", &forward, x, dx, xn);
-    assert_gradient("conv w", &forward, w, dw, wn);
-    assert_gradient("conv bias", &forward, bias, dbias, s[4]);
+    op_assert_gradient("conv x", &forward, x, dx, xn);
+    op_assert_gradient("conv w", &forward, w, dw, wn);
+    op_assert_gradient("conv bias", &forward, bias, dbias, s[4]);
     op_data_release(&data);
 }
 
@@ -124,24 +66,25 @@ static void test_matmul(void **state)
     double *bias = op_data_f64(&data, N), *y = op_data_f64(&data, M * N);
     double *r = op_data_f64(&data, M * N), *dx = op_data_f64(&data, M * K);
     double *dw = op_data_f64(&data, N * K), *dbias = op_data_f64(&data, N);
-    struct dpb_matmul_args fwd = {.a = T2(x, M, K),
-                                  .b = T2(w, N, K),
-                                  .c = T2(y, M, N),
+    struct dpb_matmul_args fwd = {.a = OP_T2(x, M, K),
+                                  .b = OP_T2(w, N, K),
+                                  .c = OP_T2(y, M, N),
                                   .bias = (const float *)bias,
                                   .trans_b = true};
-    struct dpb_matmul_args bwd_data = {.a = T2(r, M, N), .b = T2(w, N, K), .c = T2(dx, M, K)};
+    struct dpb_matmul_args bwd_data = {
+            .a = OP_T2(r, M, N), .b = OP_T2(w, N, K), .c = OP_T2(dx, M, K)};
     struct dpb_matmul_args bwd_weights = {
-            .a = T2(r, M, N), .b = T2(x, M, K), .c = T2(dw, N, K), .trans_a = true};
-    struct dpb_bias_args bwd_bias = {.y = T2(r, M, N), .bias = (float *)dbias};
-    struct forward forward = {DPB_OP_MATMUL, &fwd, y, r, M * N};
+            .a = OP_T2(r, M, N), .b = OP_T2(x, M, K), .c = OP_T2(dw, N, K), .trans_a = true};
+    struct dpb_bias_args bwd_bias = {.y = OP_T2(r, M, N), .bias = (float *)dbias};
+    struct op_forward forward = {DPB_OP_MATMUL, &fwd, y, r, M * N};
 
     (void)state;
     assert_int_equal(dpb_reference_op(DPB_OP_MATMUL, &bwd_data), DPB_OK);
     assert_int_equal(dpb_reference_op(DPB_OP_MATMUL, &bwd_weights), DPB_OK);
     assert_int_equal(dpb_reference_op(DPB_OP_BIAS_BWD, &bwd_bias), DPB_OK);
-    assert_gradient("matmul x", &forward, x, dx, M * K);
-    assert_gradient("matmul w", &forward, w, dw, N * K);
-    assert_gradient("matmul bias", &forward, bias, dbias, N);
+    op_assert_gradient("matmul x", &forward, x, dx, M * K);
+    op_assert_gradient("matmul w", &forward, w, dw, N * K);
+    op_assert_gradient("matmul bias", &forward, bias, dbias, N);
     op_data_release(&data);
 }
 
@@ -150,14 +93,14 @@ static void test_bias(void **state)
     struct op_data data = {0};
     double *x = op_data_f64(&data, 15), *y = op_data_f64(&data, 15), *r = op_data_f64(&data, 15);
     double *bias = op_data_f64(&data, 5), *dbias = op_data_f64(&data, 5);
-    struct dpb_bias_args fwd = {.x = T2(x, 3, 5), .y = T2(y, 3, 5), .bias = (float *)bias};
-    struct dpb_bias_args bwd = {.y = T2(r, 3, 5), .bias = (float *)dbias};
-    struct forward forward = {DPB_OP_BIAS_FWD, &fwd, y, r, 15};
+    struct dpb_bias_args fwd = {.x = OP_T2(x, 3, 5), .y = OP_T2(y, 3, 5), .bias = (float *)bias};
+    struct dpb_bias_args bwd = {.y = OP_T2(r, 3, 5), .bias = (float *)dbias};
+    struct op_forward forward = {DPB_OP_BIAS_FWD, &fwd, y, r, 15};
 
     (void)state;
     assert_int_equal(dpb_reference_op(DPB_OP_BIAS_BWD, &bwd), DPB_OK);
-    assert_gradient("bias", &forward, bias, dbias, 5);
-    assert_gradient("bias x", &forward, x, r, 15);
+    op_assert_gradient("bias", &forward, bias, dbias, 5);
+    op_assert_gradient("bias x", &forward, x, r, 15);
     op_data_release(&data);
 }
 
@@ -170,20 +113,20 @@ static void check_pool(enum dpb_op fwd_op, enum dpb_op bwd_op, const int64_t *s)
     int64_t xn = s[0] * s[1] * s[2] * s[3], yn = s[0] * oh * ow * s[3];
     double *x = op_data_distinct(&data, xn); /* no ties within a step */
     double *y = op_data_f64(&data, yn), *r = op_data_f64(&data, yn), *dx = op_data_f64(&data, xn);
-    struct dpb_pool_args fwd = {.x = T4(x, s[0], s[1], s[2], s[3]),
-                                .y = T4(y, s[0], oh, ow, s[3]),
+    struct dpb_pool_args fwd = {.x = OP_T4(x, s[0], s[1], s[2], s[3]),
+                                .y = OP_T4(y, s[0], oh, ow, s[3]),
                                 .index = op_data_bytes(&data, (size_t)yn),
                                 .kernel = kernel,
                                 .stride = stride,
                                 .pad = pad};
     struct dpb_pool_args bwd = fwd;
-    struct forward forward = {fwd_op, &fwd, y, r, yn};
+    struct op_forward forward = {fwd_op, &fwd, y, r, yn};
 
     bwd.x.data = dx;
     bwd.y.data = r;
     assert_int_equal(dpb_reference_op(fwd_op, &fwd), DPB_OK);
     assert_int_equal(dpb_reference_op(bwd_op, &bwd), DPB_OK);
-    assert_gradient(dpb_op_text(bwd_op), &forward, x, dx, xn);
+    op_assert_gradient(dpb_op_text(bwd_op), &forward, x, dx, xn);
     op_data_release(&data);
 }
 
@@ -208,14 +151,14 @@ static void test_relu(void **state)
     struct op_data data = {0};
     double *x = op_data_distinct(&data, 24); /* none within a step of 0 */
     double *y = op_data_f64(&data, 24), *r = op_data_f64(&data, 24), *dx = op_data_f64(&data, 24);
-    struct dpb_relu_args fwd = {.x = T2(x, 4, 6), .y = T2(y, 4, 6)};
-    struct dpb_relu_args bwd = {.y = T2(y, 4, 6), .dy = T2(r, 4, 6), .dx = T2(dx, 4, 6)};
-    struct forward forward = {DPB_OP_RELU_FWD, &fwd, y, r, 24};
+    struct dpb_relu_args fwd = {.x = OP_T2(x, 4, 6), .y = OP_T2(y, 4, 6)};
+    struct dpb_relu_args bwd = {.y = OP_T2(y, 4, 6), .dy = OP_T2(r, 4, 6), .dx = OP_T2(dx, 4, 6)};
+    struct op_forward forward = {DPB_OP_RELU_FWD, &fwd, y, r, 24};
 
     (void)state;
     assert_int_equal(dpb_reference_op(DPB_OP_RELU_FWD, &fwd), DPB_OK);
     assert_int_equal(dpb_reference_op(DPB_OP_RELU_BWD, &bwd), DPB_OK);
-    assert_gradient("relu", &forward, x, dx, 24);
+    op_assert_gradient("relu", &forward, x, dx, 24);
     op_data_release(&data);
 }
 
@@ -225,7 +168,7 @@ static void check_batchnorm(int rank, const int64_t *dim)
     int64_t c = dim[rank - 1], numel = 1;
     double *x, *y, *r, *dx, *gamma, *beta, *dgamma, *dbeta, *mean, *var;
     struct dpb_batchnorm_args args;
-    struct forward forward;
+    struct op_forward forward;
 
     for (int i = 0; i < rank; i++)
         numel *= dim[i];
@@ -239,10 +182,10 @@ static void check_batchnorm(int rank, const int64_t *dim)
     dbeta = op_data_f64(&data, c);
     mean = op_data_f64(&data, c);
     var = op_data_f64(&data, c);
-    args = (struct dpb_batchnorm_args){.x = tensor64(x, rank, dim),
-                                       .y = tensor64(y, rank, dim),
-                                       .dy = tensor64(r, rank, dim),
-                                       .dx = tensor64(dx, rank, dim),
+    args = (struct dpb_batchnorm_args){.x = op_tensor64(x, rank, dim),
+                                       .y = op_tensor64(y, rank, dim),
+                                       .dy = op_tensor64(r, rank, dim),
+                                       .dx = op_tensor64(dx, rank, dim),
                                        .gamma = (float *)gamma,
                                        .beta = (float *)beta,
                                        .dgamma = (float *)dgamma,
@@ -254,12 +197,12 @@ static void check_batchnorm(int rank, const int64_t *dim)
                                        .eps = 1e-3f,
                                        .momentum = 0.1f,
                                        .training = true};
-    forward = (struct forward){DPB_OP_BATCHNORM_FWD, &args, y, r, numel};
+    forward = (struct op_forward){DPB_OP_BATCHNORM_FWD, &args, y, r, numel};
     assert_int_equal(dpb_reference_op(DPB_OP_BATCHNORM_FWD, &args), DPB_OK);
     assert_int_equal(dpb_reference_op(DPB_OP_BATCHNORM_BWD, &args), DPB_OK);
-    assert_gradient("batchnorm x", &forward, x, dx, numel);
-    assert_gradient("batchnorm gamma", &forward, gamma, dgamma, c);
-    assert_gradient("batchnorm beta", &forward, beta, dbeta, c);
+    op_assert_gradient("batchnorm x", &forward, x, dx, numel);
+    op_assert_gradient("batchnorm gamma", &forward, gamma, dgamma, c);
+    op_assert_gradient("batchnorm beta", &forward, beta, dbeta, c);
     op_data_release(&data);
 }
 
@@ -281,20 +224,20 @@ static void test_softmax_xent(void **state)
     double *logits = op_data_f64(&data, M * C), *prob = op_data_f64(&data, M * C);
     double *dlogits = op_data_f64(&data, M * C), *loss = op_data_f64(&data, M);
     double weight[M];
-    struct dpb_softmax_xent_args args = {.logits = T2(logits, M, C),
-                                         .prob = T2(prob, M, C),
-                                         .dlogits = T2(dlogits, M, C),
+    struct dpb_softmax_xent_args args = {.logits = OP_T2(logits, M, C),
+                                         .prob = OP_T2(prob, M, C),
+                                         .dlogits = OP_T2(dlogits, M, C),
                                          .label = op_data_labels(&data, M, C),
                                          .loss = (float *)loss,
                                          .scale = 0.125f};
-    struct forward forward = {DPB_OP_SOFTMAX_XENT_FWD, &args, loss, weight, M};
+    struct op_forward forward = {DPB_OP_SOFTMAX_XENT_FWD, &args, loss, weight, M};
 
     (void)state;
     for (int i = 0; i < M; i++)
         weight[i] = 0.125;
     assert_int_equal(dpb_reference_op(DPB_OP_SOFTMAX_XENT_FWD, &args), DPB_OK);
     assert_int_equal(dpb_reference_op(DPB_OP_SOFTMAX_XENT_BWD, &args), DPB_OK);
-    assert_gradient("softmax-xent", &forward, logits, dlogits, M * C);
+    op_assert_gradient("softmax-xent", &forward, logits, dlogits, M * C);
     op_data_release(&data);
 }
 
@@ -310,19 +253,19 @@ static void test_interaction(void **state)
     double *x = op_data_f64(&data, N * D), *e = op_data_f64(&data, T * N * D);
     double *y = op_data_f64(&data, N * Y), *r = op_data_f64(&data, N * Y);
     double *dx = op_data_f64(&data, N * D), *de = op_data_f64(&data, T * N * D);
-    struct dpb_interaction_args fwd = {.x = T2(x, N, D),
-                                       .e = tensor64(e, 3, (const int64_t[]){T, N, D}),
-                                       .y = T2(y, N, Y),
-                                       .dx = T2(dx, N, D),
-                                       .de = tensor64(de, 3, (const int64_t[]){T, N, D})};
+    struct dpb_interaction_args fwd = {.x = OP_T2(x, N, D),
+                                       .e = op_tensor64(e, 3, (const int64_t[]){T, N, D}),
+                                       .y = OP_T2(y, N, Y),
+                                       .dx = OP_T2(dx, N, D),
+                                       .de = op_tensor64(de, 3, (const int64_t[]){T, N, D})};
     struct dpb_interaction_args bwd = fwd;
-    struct forward forward = {DPB_OP_INTERACTION_FWD, &fwd, y, r, N * Y};
+    struct op_forward forward = {DPB_OP_INTERACTION_FWD, &fwd, y, r, N * Y};
 
     (void)state;
     bwd.y.data = r;
     assert_int_equal(dpb_reference_op(DPB_OP_INTERACTION_BWD, &bwd), DPB_OK);
-    assert_gradient("interaction x", &forward, x, dx, N * D);
-    assert_gradient("interaction e", &forward, e, de, T * N * D);
+    op_assert_gradient("interaction x", &forward, x, dx, N * D);
+    op_assert_gradient("interaction e", &forward, e, de, T * N * D);
     op_data_release(&data);
 }
 
@@ -334,12 +277,12 @@ static void test_sigmoid_bce(void **state)
     struct op_data data = {0};
     double *logits = op_data_f64(&data, M), *dlogits = op_data_f64(&data, M);
     double *loss = op_data_f64(&data, M), weight[M];
-    struct dpb_sigmoid_bce_args args = {.logits = T2(logits, M, 1),
-                                        .dlogits = T2(dlogits, M, 1),
+    struct dpb_sigmoid_bce_args args = {.logits = OP_T2(logits, M, 1),
+                                        .dlogits = OP_T2(dlogits, M, 1),
                                         .label = op_data_labels(&data, M, 2),
                                         .loss = (float *)loss,
                                         .scale = 0.125f};
-    struct forward forward = {DPB_OP_SIGMOID_BCE_FWD, &args, loss, weight, M};
+    struct op_forward forward = {DPB_OP_SIGMOID_BCE_FWD, &args, loss, weight, M};
 
     (void)state;
     for (int i = 0; i < M; i++) {
@@ -347,7 +290,7 @@ static void test_sigmoid_bce(void **state)
         weight[i] = 0.125;
     }
     assert_int_equal(dpb_reference_op(DPB_OP_SIGMOID_BCE_BWD, &args), DPB_OK);
-    assert_gradient("sigmoid-bce", &forward, logits, dlogits, M);
+    op_assert_gradient("sigmoid-bce", &forward, logits, dlogits, M);
     op_data_release(&data);
 }
 

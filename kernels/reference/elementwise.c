@@ -1,0 +1,96 @@
+/* Sum of two tensors, GELU, tanh, dropout. */
+#include "reference_arrays.h"
+
+#include <math.h>
+
+#include "dpb_rng.h"
+
+dpb_status dpb_ref_add(enum dpb_op op, const void *op_args)
+{
+    const struct dpb_add_args *args = op_args;
+    struct dpb_ref_arrays arrays = {.dtype = args->y.dtype};
+    int64_t numel = dpb_tensor_numel(&args->y);
+    const double *a = dpb_ref_read(&arrays, args->a.data, numel);
+    const double *b = dpb_ref_read(&arrays, args->b.data, numel);
+    double *y = dpb_ref_write(&arrays, args->y.data, numel);
+
+    (void)op;
+    for (int64_t i = 0; !arrays.failed && i < numel; i++)
+        y[i] = args->relu && !(a[i] + b[i] > 0.0) ? 0.0 : a[i] + b[i];
+    return dpb_ref_finish(&arrays, DPB_OK);
+}
+
+/* Hendrycks, Gimpel, "Gaussian error linear units", 2016: both forms. */
+static double gelu(double x, bool tanh_form)
+{
+    if (tanh_form)
+        return 0.5 * x * (1.0 + tanh(sqrt(2.0 / M_PI) * (x + 0.044715 * x * x * x)));
+    return 0.5 * x * erfc(-x * M_SQRT1_2); /* 1 + erf(z) = erfc(-z), which does not cancel */
+}
+
+static double gelu_slope(double x, bool tanh_form)
+{
+    double t;
+
+    if (!tanh_form)
+        return 0.5 * erfc(-x * M_SQRT1_2) + x * exp(-0.5 * x * x) / sqrt(2.0 * M_PI);
+    t = tanh(sqrt(2.0 / M_PI) * (x + 0.044715 * x * x * x));
+    return 0.5 * (1.0 + t) +
+           0.5 * x * (1.0 - t * t) * sqrt(2.0 / M_PI) * (1.0 + 3.0 * 0.044715 * x * x);
+}
+
+dpb_status dpb_ref_gelu(enum dpb_op op, const void *op_args)
+{
+    const struct dpb_activation_args *args = op_args;
+    struct dpb_ref_arrays arrays = {.dtype = args->x.dtype};
+    int64_t numel = dpb_tensor_numel(&args->x);
+    bool fwd = op == DPB_OP_GELU_FWD;
+    const double *x = dpb_ref_read(&arrays, args->x.data, numel);
+    const double *dy = fwd ? NULL : dpb_ref_read(&arrays, args->dy.data, numel);
+    double *out = dpb_ref_write(&arrays, fwd ? args->y.data : args->dx.data, numel);
+
+    for (int64_t i = 0; !arrays.failed && i < numel; i++)
+        out[i] = fwd ? gelu(x[i], args->tanh_form) : dy[i] * gelu_slope(x[i], args->tanh_form);
+    return dpb_ref_finish(&arrays, DPB_OK);
+}
+
+dpb_status dpb_ref_tanh(enum dpb_op op, const void *op_args)
+{
+    const struct dpb_activation_args *args = op_args;
+    struct dpb_ref_arrays arrays = {.dtype = args->y.dtype};
+    int64_t numel = dpb_tensor_numel(&args->y);
+    bool fwd = op == DPB_OP_TANH_FWD;
+    const double *in = dpb_ref_read(&arrays, fwd ? args->x.data : args->y.data, numel);
+    const double *dy = fwd ? NULL : dpb_ref_read(&arrays, args->dy.data, numel);
+    double *out = dpb_ref_write(&arrays, fwd ? args->y.data : args->dx.data, numel);
+
+    for (int64_t i = 0; !arrays.failed && i < numel; i++)
+        out[i] = fwd ? tanh(in[i]) : dy[i] * (1.0 - in[i] * in[i]);
+    return dpb_ref_finish(&arrays, DPB_OK);
+}
+
+static bool kept(const struct dpb_dropout_args *args, int64_t i)
+{
+    uint64_t at = args->offset + (uint64_t)i;
+    const uint32_t counter[4] = {(uint32_t)(at / 4), (uint32_t)(at / 4 >> 32), 0, 0};
+    const uint32_t key[2] = {(uint32_t)args->seed, (uint32_t)(args->seed >> 32)};
+    uint32_t word[4];
+
+    dpb_philox4x32(counter, key, word);
+    return (double)word[at % 4] < (double)args->keep * 0x1p32;
+}
+
+dpb_status dpb_ref_dropout(enum dpb_op op, const void *op_args)
+{
+    const struct dpb_dropout_args *args = op_args;
+    bool fwd = op == DPB_OP_DROPOUT_FWD;
+    const struct dpb_tensor *from = fwd ? &args->x : &args->dy, *to = fwd ? &args->y : &args->dx;
+    struct dpb_ref_arrays arrays = {.dtype = from->dtype};
+    int64_t numel = dpb_tensor_numel(from);
+    const double *in = dpb_ref_read(&arrays, from->data, numel);
+    double *out = dpb_ref_write(&arrays, to->data, numel);
+
+    for (int64_t i = 0; !arrays.failed && i < numel; i++)
+        out[i] = kept(args, i) ? in[i] / (double)args->keep : 0.0;
+    return dpb_ref_finish(&arrays, DPB_OK);
+}
