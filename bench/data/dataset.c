@@ -31,6 +31,14 @@ static const struct kind kinds[] = {
          .dim = {28, 28, 1},
          .classes = 10,
          .open = dpb_source_open_idx},
+        {.name = "cifar10",
+         .input = DPB_INPUT_IMAGES,
+         .dim = {32, 32, 3},
+         .classes = 10,
+         .open = dpb_source_open_cifar},
+        {.name = "interactions",
+         .input = DPB_INPUT_INTERACTIONS,
+         .open = dpb_source_open_interactions_csv},
         {.name = "synthetic"},
 };
 #define KIND_COUNT (sizeof(kinds) / sizeof(kinds[0]))
@@ -63,15 +71,15 @@ static dpb_status find_kind(const char *name, const struct kind **found)
         names[i] = kinds[i].name;
         if (strcmp(name, kinds[i].name) == 0) {
             *found = &kinds[i];
-            dpb_str_release(&list);
             return DPB_OK;
         }
+    }
+    for (size_t i = 0; i < KIND_COUNT; i++)
         dpb_str_appendf(&list, "%s%s",
                         i == 0                ? ""
                         : i + 1 == KIND_COUNT ? " and "
                                               : ", ",
                         kinds[i].name);
-    }
     near = dpb_suggest(name, names, KIND_COUNT);
     dpb_error("there is no dataset \"%s\"", name);
     dpb_log_hint("%s%s%sthere are %s", near ? "did you mean \"" : "", near ? near : "",

@@ -26,6 +26,10 @@ typedef dpb_status (*dpb_source_open)(const struct dpb_dataset_config *config, e
 
 dpb_status dpb_source_open_idx(const struct dpb_dataset_config *config, enum dpb_split split,
                                struct dpb_source *source);
+dpb_status dpb_source_open_cifar(const struct dpb_dataset_config *config, enum dpb_split split,
+                                 struct dpb_source *source);
+dpb_status dpb_source_open_interactions_csv(const struct dpb_dataset_config *config,
+                                            enum dpb_split split, struct dpb_source *source);
 dpb_status dpb_source_open_synthetic_images(const struct dpb_dataset_config *config,
                                             enum dpb_split split, struct dpb_source *source);
 

@@ -377,7 +377,9 @@ static void check_kind(const char *name, const struct dpb_model *model, const ch
 static void test_kinds_that_fit(void **state)
 {
     const struct dpb_model grey = {.sample_dim = {28, 28, 1}, .classes = 10};
+    const struct dpb_model small = {.sample_dim = {32, 32, 3}, .classes = 10};
     const struct dpb_model colour = {.sample_dim = {224, 224, 3}, .classes = 1000};
+    const struct dpb_model clicks = {.input = DPB_INPUT_INTERACTIONS, .features = 13};
     const struct dpb_model tokens = {
             .input = DPB_INPUT_TOKENS, .sequence = 16, .vocabulary = 50, .predicted = 3};
 
@@ -387,12 +389,18 @@ static void test_kinds_that_fit(void **state)
     check_kind("auto", &tokens, "synthetic");
     check_kind("mnist", &grey, "mnist");
     check_kind("synthetic", &grey, "synthetic");
+    check_kind("cifar10", &small, "cifar10");
+    check_kind("auto", &small, "synthetic"); /* no package installs CIFAR-10 */
+    check_kind("interactions", &clicks, "interactions");
     log_collect();
     check_kind("fashion-mnist", &colour, NULL);
     assert_true(log_has("--data fashion-mnist holds 28x28x1 images of 10 classes, the workload "
                         "takes 224x224x3 images of 1000 classes"));
     assert_true(log_has("what fits this workload: --data synthetic"));
     check_kind("mnist", &tokens, NULL);
+    check_kind("interactions", &small, NULL);
+    assert_true(log_has("--data interactions holds interactions, the workload takes 32x32x3"));
+    assert_true(log_has("what fits this workload: --data cifar10, synthetic"));
     check_kind("fashion", &grey, NULL);
     log_stop();
 }

@@ -39,7 +39,7 @@ struct dpb_experiment {
     int64_t threads_per_rank;
     bool bind;
     int data; /* enum dpb_data_kind */
-    char data_dir[DPB_OPTION_TEXT_BYTES];
+    char data_dir[DPB_OPTION_TEXT_BYTES], data_file[DPB_OPTION_TEXT_BYTES];
     double lr, momentum, weight_decay;
     int64_t timeout_ns;
     int64_t stall_timeout_ns;
@@ -49,8 +49,11 @@ struct dpb_experiment {
 };
 
 enum dpb_data_kind {
+    DPB_DATA_AUTO, /* not after dpb_experiment_resolve() */
     DPB_DATA_FASHION_MNIST,
     DPB_DATA_MNIST,
+    DPB_DATA_CIFAR10,
+    DPB_DATA_INTERACTIONS,
     DPB_DATA_SYNTHETIC
 };
 

@@ -181,14 +181,12 @@ static dpb_status probe_part(const char *kind, const char *name,
     return DPB_ERR_UNAVAILABLE;
 }
 
-static dpb_status check_data(const struct dpb_registry *registry, const struct dpb_experiment *e,
-                             const void *workload_options)
+static dpb_status check_data(const struct dpb_experiment *e, const struct dpb_model *model)
 {
-    const struct dpb_model *model =
-            dpb_registry_workload(registry, e->workload)->model(workload_options);
     struct dpb_dataset_config config = {
             .kind = dpb_data_kind_text(e->data),
             .folder = e->data_dir,
+            .file = e->data_file,
             .model = model,
             .seed = (uint64_t)e->seed,
     };
@@ -221,22 +219,26 @@ static dpb_status check_launched_once(void)
 static bool same_data(const struct dpb_experiment *a, const struct dpb_experiment *b)
 {
     return a->data == b->data && strcmp(a->data_dir, b->data_dir) == 0 &&
-           strcmp(a->workload, b->workload) == 0;
+           strcmp(a->data_file, b->data_file) == 0;
 }
 
 dpb_status dpb_driver_preflight(const struct dpb_registry *registry, const struct dpb_plan *plan)
 {
     DPB_TRY(check_launched_once());
     const struct dpb_experiment *checked = NULL;
+    const struct dpb_model *checked_model = NULL;
     for (size_t i = 0; i < plan->cell_count; i++) {
         const dpb_config *config = plan->cells[i].config;
         const struct dpb_experiment *e = dpb_config_struct(config, "experiment");
         DPB_TRY(probe_part("device", e->device, dpb_registry_device(registry, e->device)->probe));
         DPB_TRY(probe_part("comm", e->comm, dpb_registry_comm(registry, e->comm)->probe));
-        if (checked && same_data(e, checked))
+        const struct dpb_model *model = dpb_registry_workload(registry, e->workload)
+                                                ->model(dpb_config_struct(config, "workload"));
+        if (checked && model == checked_model && same_data(e, checked))
             continue;
-        DPB_TRY(check_data(registry, e, dpb_config_struct(config, "workload")));
+        DPB_TRY(check_data(e, model));
         checked = e;
+        checked_model = model;
     }
     return DPB_OK;
 }

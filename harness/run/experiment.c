@@ -19,9 +19,13 @@ static const struct dpb_choice evaluate_choices[] = {
 };
 
 static const struct dpb_choice data_choices[] = {
+        {"auto", DPB_DATA_AUTO,
+         "fashion-mnist for networks of 28x28x1 images, synthetic for the others"},
         {"fashion-mnist", DPB_DATA_FASHION_MNIST,
          "60,000 real images (Debian: dataset-fashion-mnist)"},
         {"mnist", DPB_DATA_MNIST, "60,000 real images, from --data-dir"},
+        {"cifar10", DPB_DATA_CIFAR10, "50,000 real images, binary version, from --data-dir"},
+        {"interactions", DPB_DATA_INTERACTIONS, "rows of a CSV file, --data-file"},
         {"synthetic", DPB_DATA_SYNTHETIC, "made up by seed; recorded as such"},
         {NULL, 0, NULL},
 };
@@ -71,10 +75,12 @@ static const struct dpb_option rows[] = {
     {.name = "bind", .type = DPB_OPT_BOOL, .offset = AT(bind), .default_text = "on", .category = SCALE,
      .help = "bind each rank to its cores"},
 
-    {.name = "data", .type = DPB_OPT_ENUM, .offset = AT(data), .default_text = "fashion-mnist", .choices = data_choices, .category = DATA,
+    {.name = "data", .type = DPB_OPT_ENUM, .offset = AT(data), .default_text = "auto", .choices = data_choices, .category = DATA,
      .help = "what the network is trained on"},
     {.name = "data-dir", .type = DPB_OPT_TEXT, .offset = AT(data_dir), .default_text = "", .category = DATA,
      .help = "folder with the data set's files; empty: where the system installs them", .flags = DPB_OPT_NO_RECORD},
+    {.name = "data-file", .type = DPB_OPT_TEXT, .offset = AT(data_file), .default_text = "", .category = DATA,
+     .help = "file with the data, for the kinds of --data that are one file", .flags = DPB_OPT_NO_RECORD},
 
     {.name = "repeats", .type = DPB_OPT_INT, .offset = AT(repeats), .default_text = "1", .min = 1, .max = 10000, .category = MEAS,
      .help = "fresh launches of every cell; intervals come from them", .flags = DPB_OPT_NO_AXIS | DPB_OPT_NO_RECORD},
@@ -161,6 +167,25 @@ static dpb_status resolve_batch(dpb_config *config)
     return DPB_OK;
 }
 
+/* The data that fits the network. A place that the user names is never passed over. */
+static dpb_status resolve_data(dpb_config *config, const struct dpb_workload_ops *workload)
+{
+    const struct dpb_experiment *e = dpb_config_struct(config, "experiment");
+    const struct dpb_model *model = workload->model(dpb_config_struct(config, "workload"));
+    bool place_given = e->data_dir[0] || e->data_file[0];
+    const char *kind;
+    DPB_TRY(dpb_dataset_kind_for(dpb_data_kind_text(e->data), model, &kind));
+    if (e->data != DPB_DATA_AUTO)
+        return DPB_OK;
+    if (place_given && strcmp(kind, dpb_data_kind_text(DPB_DATA_SYNTHETIC)) == 0) {
+        dpb_error("--data auto means synthetic data for workload \"%s\", which reads no \"%s\"",
+                  workload->name, e->data_dir[0] ? e->data_dir : e->data_file);
+        dpb_log_hint("say with --data what is there, or leave out --data-dir and --data-file");
+        return DPB_ERR_USAGE;
+    }
+    return dpb_config_set(config, "data", kind);
+}
+
 dpb_status dpb_experiment_resolve(dpb_config *config, const struct dpb_registry *registry,
                                   int cores, int64_t most_ranks)
 {
@@ -194,6 +219,7 @@ dpb_status dpb_experiment_resolve(dpb_config *config, const struct dpb_registry 
     if (e->epochs > 0 && e->steps != DPB_AUTO)
         DPB_TRY(dpb_config_set(config, "steps", "auto"));
     DPB_TRY(resolve_batch(config));
+    DPB_TRY(resolve_data(config, workload));
     if (e->threads_per_rank == DPB_AUTO) {
         int64_t threads = cores / most_ranks;
         DPB_TRY(set_int(config, "threads-per-rank", threads < 1 ? 1 : threads));

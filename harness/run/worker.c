@@ -137,6 +137,7 @@ static dpb_status open_data(struct worker *w, const struct dpb_model *model)
     struct dpb_dataset_config dataset = {
             .kind = w->job.integers ? "synthetic" : dpb_data_kind_text(w->e->data),
             .folder = w->e->data_dir,
+            .file = w->e->data_file,
             .model = model,
             .seed = (uint64_t)w->e->seed,
     };

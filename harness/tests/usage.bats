@@ -129,6 +129,13 @@ load helper
     assert_output 'ddp'
 }
 
+@test "data that do not fit the network are refused with what fits" {
+    dpbench run --data cifar10 --ranks 1 --workload mnist-cnn
+    assert_usage_error
+    assert_output '32x32x3 images'
+    assert_output '--data fashion-mnist, mnist, synthetic'
+}
+
 @test "an option given twice, or without its value, is refused" {
     dpbench run --ranks 1 --ranks 2
     assert_usage_error

@@ -52,6 +52,26 @@ static const struct dpb_experiment *cell(const struct dpb_plan *plan, size_t i)
     return dpb_config_struct(plan->cells[i].config, "experiment");
 }
 
+/* `auto` is the data that belong to the network; what does not fit it is refused. */
+static void test_data_fits_the_workload(void **state)
+{
+    (void)state;
+    struct dpb_plan plan;
+    assert_int_equal(build_with("ranks=1", NULL, false, 2, &plan), DPB_OK);
+    assert_int_equal(cell(&plan, 0)->data, DPB_DATA_FASHION_MNIST);
+    dpb_plan_release(&plan);
+    assert_int_equal(build_with("ranks=1 data=auto data-dir=/x", NULL, false, 2, &plan), DPB_OK);
+    assert_int_equal(cell(&plan, 0)->data, DPB_DATA_FASHION_MNIST);
+    dpb_plan_release(&plan);
+    assert_int_equal(build_with("ranks=1 data=synthetic", NULL, false, 2, &plan), DPB_OK);
+    assert_int_equal(cell(&plan, 0)->data, DPB_DATA_SYNTHETIC);
+    dpb_plan_release(&plan);
+    assert_int_equal(build_with("ranks=1 data=cifar10", NULL, false, 2, &plan), DPB_ERR_USAGE);
+    assert_non_null(strstr(errors, "holds 32x32x3 images of 10 classes, the workload takes "
+                                   "28x28x1 images"));
+    assert_non_null(strstr(errors, "--data fashion-mnist, mnist, synthetic"));
+}
+
 static void test_axes_multiply(void **state)
 {
     (void)state;
@@ -289,6 +309,7 @@ int main(void)
             cmocka_unit_test(test_json_round_trip),
             cmocka_unit_test(test_repro_line_names_what_was_given),
             cmocka_unit_test(test_tables_keep_their_promises),
+            cmocka_unit_test(test_data_fits_the_workload),
     };
     return DPB_RUN_TESTS(tests);
 }
