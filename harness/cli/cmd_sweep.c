@@ -76,6 +76,16 @@ out:
     return st;
 }
 
+/* A target that nobody checks would be a promise. */
+static dpb_status refuse_targets(const struct dpb_sweep_file *file)
+{
+    if (file->target_count == 0)
+        return DPB_OK;
+    dpb_error("%s: targets are not checked by this version", file->targets[0].origin);
+    dpb_log_hint("remove targets; the report has the numbers to compare with");
+    return DPB_ERR_USAGE;
+}
+
 static dpb_status read_file(const struct dpb_registry *registry,
                             const struct dpb_command_line *line, struct dpb_sweep_file *file)
 {
@@ -104,6 +114,7 @@ static dpb_status run(const struct dpb_registry *registry, const struct dpb_comm
             .name = "sweep",
     };
     dpb_status st;
+    DPB_TRY_GOTO(st, refuse_targets(&file), out);
     DPB_TRY_GOTO(st, dpb_plan_build(&input, &plan), out);
     if (o->dry_run) {
         st = print_plan(&plan, o->json);

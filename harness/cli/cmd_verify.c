@@ -77,6 +77,21 @@ static dpb_status check_steps(const struct dpb_plan *plan)
     return DPB_OK;
 }
 
+/* What acts on measurements only. */
+static dpb_status refuse_measurement(const struct dpb_settings *given)
+{
+    static const char *const names[] = {"repeats", "trace-steps", "evaluate", "probe-limit",
+                                        "probe-retries"};
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        if (!dpb_settings_find(given, names[i]))
+            continue;
+        dpb_error("--%s: cannot take effect: verify compares, it measures nothing", names[i]);
+        dpb_log_hint("leave --%s out", names[i]);
+        return DPB_ERR_USAGE;
+    }
+    return DPB_OK;
+}
+
 /* Two ranks, and few steps, unless the user says otherwise: verification is about bits, not time.
  */
 static dpb_status set_defaults(const struct dpb_registry *registry,
@@ -131,6 +146,7 @@ static dpb_status run(const struct dpb_registry *registry, const struct dpb_comm
     struct dpb_settings settings = {0};
     struct dpb_plan plan = {0};
     dpb_status st;
+    DPB_TRY_GOTO(st, refuse_measurement(&line->experiment), out);
     DPB_TRY_GOTO(st, set_defaults(registry, &line->experiment, &settings), out);
     struct dpb_plan_input input = {
             .registry = registry,

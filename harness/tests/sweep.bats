@@ -262,3 +262,15 @@ assert_file_mistake() {
     [ "$ran" -eq 1 ]
     assert_json out/records.jsonl 'len(d)' 6
 }
+
+@test "targets, which nothing checks yet, are refused and not ignored" {
+    write_sweep
+    printf 'targets: {efficiency: ">= 99"}\n' >>sweep.yaml
+    assert_file_mistake 'targets'
+}
+
+@test "exclude that matches no cell is refused" {
+    write_sweep
+    printf 'exclude: [{ranks: 7}]\n' >>sweep.yaml
+    assert_file_mistake 'matches no cell'
+}

@@ -256,3 +256,23 @@ load helper
     assert_usage_error
     assert_output 'options follow the command'
 }
+
+@test "what only the size of the data set tells is refused before any work" {
+    dpbench run --data synthetic --workload mnist-mlp --ranks 2 --global-batch 70000
+    assert_usage_error
+    assert_output 'larger than the data set of 60000'
+    dpbench run --data synthetic --workload mnist-mlp --ranks 2 --epochs 1 --warmup 600
+    assert_usage_error
+    assert_output 'no timed step of the 468'
+}
+
+@test "a folder for synthetic data, and measurement options for verify, cannot take effect" {
+    dpbench run "${quick[@]}" --ranks 1 --data-dir nowhere
+    assert_usage_error
+    assert_output 'data-dir'
+    for option in repeats trace-steps probe-retries; do
+        dpbench verify --data synthetic --$option 2
+        assert_usage_error
+        assert_output "$option"
+    done
+}
