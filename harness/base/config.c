@@ -412,3 +412,14 @@ dpb_status dpb_config_set(dpb_config *config, const char *name, const char *text
     }
     return result;
 }
+
+dpb_status dpb_config_pin(dpb_config *config, const char *name, const char *text)
+{
+    struct dpb_active_table *active;
+    size_t table = 0, row = 0;
+
+    DPB_TRY(dpb_config_set(config, name, text));
+    while ((active = next_active(config, name, &table, &row)))
+        active->is_explicit[row - 1] = true;
+    return DPB_OK;
+}

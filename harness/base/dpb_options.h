@@ -184,6 +184,11 @@ bool dpb_config_is_explicit(const dpb_config *config, const char *name);
  * part ("device") brings that part's table, and structs got before are gone. */
 dpb_status dpb_config_set(dpb_config *config, const char *name, const char *text);
 
+/* The same for a value that the program would decide otherwise when it is given this config's
+ * options alone: it counts as given by the user from here on, so that dpb_config_repro() names it.
+ */
+dpb_status dpb_config_pin(dpb_config *config, const char *name, const char *text);
+
 /* The option's resolved value as exact text ("25MiB", "ddp", "on"); DPB_ERR_NOT_FOUND when no
  * active table has it. */
 dpb_status dpb_config_text(const dpb_config *config, const char *name, struct dpb_str *text);

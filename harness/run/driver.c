@@ -181,7 +181,9 @@ static dpb_status probe_part(const char *kind, const char *name,
     return DPB_ERR_UNAVAILABLE;
 }
 
-static dpb_status check_data(const struct dpb_experiment *e, const struct dpb_model *model)
+/* `samples` gets the number to train on. */
+static dpb_status check_data(const struct dpb_experiment *e, const struct dpb_model *model,
+                             int64_t *samples)
 {
     struct dpb_dataset_config config = {
             .kind = dpb_data_kind_text(e->data),
@@ -194,7 +196,31 @@ static dpb_status check_data(const struct dpb_experiment *e, const struct dpb_mo
     for (int i = 0; i < 2; i++) {
         dpb_dataset *dataset = NULL;
         DPB_TRY(dpb_dataset_open(&config, splits[i], &dataset));
+        struct dpb_dataset_info info;
+        dpb_dataset_describe(dataset, &info);
+        if (splits[i] == DPB_SPLIT_TRAIN)
+            *samples = info.samples;
         dpb_dataset_close(dataset);
+    }
+    return DPB_OK;
+}
+
+/* What only the size of the data set tells; a rank would find it, too, but after files are made. */
+static dpb_status check_steps(const struct dpb_experiment *e, int64_t samples)
+{
+    if (e->global_batch > samples) {
+        dpb_error("a global batch of %" PRId64 " samples is larger than the data set of %" PRId64,
+                  e->global_batch, samples);
+        dpb_log_hint("use a smaller batch or fewer ranks");
+        return DPB_ERR_USAGE;
+    }
+    int64_t steps = e->epochs * (samples / e->global_batch);
+    if (e->epochs > 0 && e->warmup >= steps) {
+        dpb_error("--warmup %" PRId64 " leaves no timed step of the %" PRId64
+                  " that --epochs %" PRId64 " gives",
+                  e->warmup, steps, e->epochs);
+        dpb_log_hint("use a smaller --warmup or batch, or more --epochs");
+        return DPB_ERR_USAGE;
     }
     return DPB_OK;
 }
@@ -227,6 +253,7 @@ dpb_status dpb_driver_preflight(const struct dpb_registry *registry, const struc
     DPB_TRY(check_launched_once());
     const struct dpb_experiment *checked = NULL;
     const struct dpb_model *checked_model = NULL;
+    int64_t samples = 0;
     for (size_t i = 0; i < plan->cell_count; i++) {
         const dpb_config *config = plan->cells[i].config;
         const struct dpb_experiment *e = dpb_config_struct(config, "experiment");
@@ -234,11 +261,11 @@ dpb_status dpb_driver_preflight(const struct dpb_registry *registry, const struc
         DPB_TRY(probe_part("comm", e->comm, dpb_registry_comm(registry, e->comm)->probe));
         const struct dpb_model *model = dpb_registry_workload(registry, e->workload)
                                                 ->model(dpb_config_struct(config, "workload"));
-        if (checked && model == checked_model && same_data(e, checked))
-            continue;
-        DPB_TRY(check_data(e, model));
+        if (!checked || model != checked_model || !same_data(e, checked))
+            DPB_TRY(check_data(e, model, &samples));
         checked = e;
         checked_model = model;
+        DPB_TRY(check_steps(e, samples));
     }
     return DPB_OK;
 }

@@ -109,6 +109,7 @@ const struct dpb_option_table dpb_experiment_table = {
 };
 
 #define BATCH_PER_RANK_DEFAULT 64
+#define GLOBAL_BATCH_MAX       1000000000 /* as its row says */
 
 const char *dpb_data_kind_text(enum dpb_data_kind kind)
 {
@@ -139,6 +140,38 @@ static dpb_status set_default(dpb_config *config, const char *name, double curre
     return dpb_config_set(config, name, text);
 }
 
+static int64_t threads_of(int cores, int64_t ranks)
+{
+    return cores > ranks ? cores / ranks : 1;
+}
+
+/* What a cell got because of other cells of its sweep belongs to the command that repeats it. */
+static dpb_status set_threads(dpb_config *config, int64_t threads, int64_t threads_alone)
+{
+    char text[32];
+    snprintf(text, sizeof(text), "%" PRId64, threads);
+    return threads == threads_alone ? dpb_config_set(config, "threads-per-rank", text)
+                                    : dpb_config_pin(config, "threads-per-rank", text);
+}
+
+static dpb_status check_batch(const struct dpb_experiment *e, int64_t global)
+{
+    if (global > GLOBAL_BATCH_MAX) {
+        dpb_error("--batch-per-rank %" PRId64 " with %" PRId64
+                  " ranks is a global batch of %" PRId64 " samples, above the largest, %d",
+                  e->batch_per_rank, e->ranks, global, GLOBAL_BATCH_MAX);
+        dpb_log_hint("use a smaller batch");
+        return DPB_ERR_USAGE;
+    }
+    if (global < e->ranks) {
+        dpb_error("a global batch of %" PRId64 " leaves some of %" PRId64 " ranks without a sample",
+                  global, e->ranks);
+        dpb_log_hint("use --global-batch %" PRId64 " or more, or fewer ranks", e->ranks);
+        return DPB_ERR_USAGE;
+    }
+    return DPB_OK;
+}
+
 /* Fill in whichever of the two batch sizes was left open. */
 static dpb_status resolve_batch(dpb_config *config)
 {
@@ -158,6 +191,7 @@ static dpb_status resolve_batch(dpb_config *config)
         local = BATCH_PER_RANK_DEFAULT;
     if (!global_given)
         global = local * e->ranks;
+    DPB_TRY(check_batch(e, global));
     int64_t first;
     DPB_TRY(dpb_shard_of_batch(global, (int)e->ranks, 0, e->uneven, &first, &local));
     if (!global_given)
@@ -220,10 +254,8 @@ dpb_status dpb_experiment_resolve(dpb_config *config, const struct dpb_registry 
         DPB_TRY(dpb_config_set(config, "steps", "auto"));
     DPB_TRY(resolve_batch(config));
     DPB_TRY(resolve_data(config, workload));
-    if (e->threads_per_rank == DPB_AUTO) {
-        int64_t threads = cores / most_ranks;
-        DPB_TRY(set_int(config, "threads-per-rank", threads < 1 ? 1 : threads));
-    }
+    if (e->threads_per_rank == DPB_AUTO)
+        DPB_TRY(set_threads(config, threads_of(cores, most_ranks), threads_of(cores, e->ranks)));
     DPB_TRY(set_default(config, "lr", e->lr, workload->training.lr));
     DPB_TRY(set_default(config, "momentum", e->momentum, workload->training.momentum));
     return set_default(config, "weight-decay", e->weight_decay, workload->training.weight_decay);

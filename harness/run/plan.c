@@ -32,6 +32,7 @@ struct builder {
     struct dpb_str *keys; /* full key per cell, to merge equal ones */
     int64_t most_ranks;
     size_t merged;
+    bool *exclude_matched; /* per entry of the file's exclude */
 };
 
 static char *text_dup(const char *text)
@@ -120,10 +121,39 @@ static bool excluded_by(const struct builder *b, const size_t *index,
 static bool excluded(const struct builder *b, const size_t *index)
 {
     const struct dpb_sweep_file *file = b->input->file;
+    bool any = false;
     for (size_t e = 0; file && e < file->exclude_count; e++)
         if (excluded_by(b, index, &file->excludes[e]))
+            any = b->exclude_matched[e] = true;
+    return any;
+}
+
+static bool narrowed_by_flags(const struct builder *b, const struct dpb_settings *entry)
+{
+    for (size_t s = 0; s < entry->count; s++)
+        if (dpb_settings_find(b->input->flags, entry->items[s].name))
             return true;
     return false;
+}
+
+/* An entry that matches no cell was meant to match one, unless flags took those cells away. */
+static dpb_status check_excludes(const struct builder *b)
+{
+    const struct dpb_sweep_file *file = b->input->file;
+    dpb_status st = DPB_OK;
+    for (size_t e = 0; file && e < file->exclude_count; e++) {
+        const struct dpb_settings *entry = &file->excludes[e];
+        if (b->exclude_matched[e] || narrowed_by_flags(b, entry))
+            continue;
+        dpb_error("%s: this entry of exclude matches no cell", entry->items[0].origin);
+        for (size_t s = 0; s < entry->count; s++)
+            if (find_axis(b, entry->items[s].name) == b->axis_count)
+                dpb_info("  %s is neither an axis of this sweep nor in its base",
+                         entry->items[s].name);
+        dpb_log_hint("write values that stand in axes or base, or remove the entry");
+        st = DPB_ERR_USAGE;
+    }
+    return st;
 }
 
 static bool comm_only(const struct builder *b, const char *name)
@@ -286,10 +316,30 @@ static bool one_rank_everywhere(const struct dpb_plan *plan)
     return true;
 }
 
+static bool synthetic_everywhere(const struct dpb_plan *plan)
+{
+    for (size_t i = 0; i < plan->cell_count; i++) {
+        const struct dpb_experiment *e = dpb_config_struct(plan->cells[i].config, "experiment");
+        if (e->data != DPB_DATA_SYNTHETIC)
+            return false;
+    }
+    return true;
+}
+
+static dpb_status check_data_dir(const struct builder *b)
+{
+    size_t at = find_axis(b, "data-dir");
+    if (at == b->axis_count || !synthetic_everywhere(b->plan))
+        return DPB_OK;
+    dpb_error("%s: cannot take effect: synthetic data has no folder", b->axis[at].setting->origin);
+    dpb_log_hint("leave data-dir out, or choose other data");
+    return DPB_ERR_USAGE;
+}
+
 /* What was asked for and acts nowhere is a mistake, never silence. */
 static dpb_status check_effect(const struct builder *b)
 {
-    dpb_status st = DPB_OK;
+    dpb_status st = check_data_dir(b);
     bool alone = one_rank_everywhere(b->plan);
     for (size_t i = 0; i < b->axis_count; i++) {
         const struct dpb_setting *setting = b->axis[i].setting;
@@ -377,7 +427,10 @@ dpb_status dpb_plan_build(const struct dpb_plan_input *input, struct dpb_plan *p
     b->most_ranks = most_ranks(b);
     if (!input->sweep)
         DPB_TRY_GOTO(st, one_cell_only(b), out);
+    b->exclude_matched = calloc(input->file ? input->file->exclude_count + 1 : 1, sizeof(bool));
+    DPB_TRY_GOTO(st, b->exclude_matched ? DPB_OK : DPB_ERR_NO_MEMORY, out);
     DPB_TRY_GOTO(st, expand(b), out);
+    DPB_TRY_GOTO(st, check_excludes(b), out);
     DPB_TRY_GOTO(st, check_effect(b), out);
     DPB_TRY_GOTO(st, note_axes(b), out);
     const struct dpb_experiment *e = dpb_config_struct(built.cells[0].config, "experiment");
@@ -389,6 +442,7 @@ out:
     for (size_t i = 0; i < built.cell_count; i++)
         dpb_str_release(&b->keys[i]);
     free(b->keys);
+    free(b->exclude_matched);
     free(b);
     if (st < 0)
         dpb_plan_release(&built);

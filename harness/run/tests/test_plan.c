@@ -237,6 +237,12 @@ static void test_batches(void **state)
     assert_non_null(strstr(errors, "no timed step"));
     assert_int_equal(build_with("ranks=2 steps=20 epochs=1", NULL, true, 4, &plan), DPB_ERR_USAGE);
     assert_int_equal(build_with("ranks=65", NULL, true, 4, &plan), DPB_ERR_USAGE);
+    assert_int_equal(build_with("ranks=3 global-batch=2 uneven=on", NULL, true, 4, &plan),
+                     DPB_ERR_USAGE);
+    assert_non_null(strstr(errors, "without a sample"));
+    assert_int_equal(build_with("ranks=2 batch-per-rank=1000000000", NULL, true, 4, &plan),
+                     DPB_ERR_USAGE);
+    assert_non_null(strstr(errors, "--batch-per-rank 1000000000 with 2 ranks"));
 }
 
 static void test_json_round_trip(void **state)
@@ -287,6 +293,50 @@ static void test_repro_line_names_what_was_given(void **state)
     dpb_plan_release(&plan);
 }
 
+/* Threads that a cell has because of its sweep are part of the command that repeats it alone. */
+static void test_repro_line_names_threads_of_the_sweep(void **state)
+{
+    (void)state;
+    struct dpb_plan plan, back;
+    struct dpb_str one = {0}, four = {0}, resumed = {0};
+    assert_int_equal(build_with("ranks=1,4", NULL, true, 4, &plan), DPB_OK);
+    assert_int_equal(dpb_config_repro(plan.cells[0].config, &one), DPB_OK);
+    assert_string_equal(one.text, " --ranks 1 --threads-per-rank 1");
+    assert_int_equal(dpb_config_repro(plan.cells[1].config, &four), DPB_OK);
+    assert_string_equal(four.text, " --ranks 4");
+    dpb_json *json = dpb_plan_to_json(&plan);
+    assert_int_equal(dpb_plan_from_json(registry_for_tests(), json, &back), DPB_OK);
+    assert_int_equal(dpb_config_repro(back.cells[0].config, &resumed), DPB_OK);
+    assert_string_equal(resumed.text, one.text);
+    dpb_json_free(json);
+    dpb_str_release(&one);
+    dpb_str_release(&four);
+    dpb_str_release(&resumed);
+    dpb_plan_release(&back);
+    dpb_plan_release(&plan);
+}
+
+/* exclude with values that no cell has, or options that stand nowhere, is a mistake; cells that
+ * flags took away are none. */
+static void test_excludes_that_match_nothing(void **state)
+{
+    (void)state;
+    struct dpb_plan plan;
+    const char *value = "version: 1\nname: x\naxes: {ranks: [1, 2]}\nexclude: [{ranks: 7}]\n";
+    const char *option = "version: 1\nname: x\naxes: {ranks: [1, 2]}\n"
+                         "exclude: [{ranks: 1}, {overlap: on}]\n";
+    const char *narrowed = "version: 1\nname: x\naxes: {ranks: [1, 2], overlap: [on, off]}\n"
+                           "exclude: [{ranks: 1, overlap: off}]\n";
+    assert_int_equal(build_with("", value, true, 4, &plan), DPB_ERR_USAGE);
+    assert_non_null(strstr(errors, "this entry of exclude matches no cell"));
+    assert_non_null(strstr(errors, "t.yaml:4:"));
+    assert_int_equal(build_with("", option, true, 4, &plan), DPB_ERR_USAGE);
+    assert_non_null(strstr(errors, "overlap is neither an axis"));
+    assert_int_equal(build_with("ranks=2", narrowed, true, 4, &plan), DPB_OK);
+    assert_int_equal(plan.cell_count, 2);
+    dpb_plan_release(&plan);
+}
+
 static void test_tables_keep_their_promises(void **state)
 {
     (void)state;
@@ -308,6 +358,8 @@ int main(void)
             cmocka_unit_test(test_batches),
             cmocka_unit_test(test_json_round_trip),
             cmocka_unit_test(test_repro_line_names_what_was_given),
+            cmocka_unit_test(test_repro_line_names_threads_of_the_sweep),
+            cmocka_unit_test(test_excludes_that_match_nothing),
             cmocka_unit_test(test_tables_keep_their_promises),
             cmocka_unit_test(test_data_fits_the_workload),
     };
