@@ -260,17 +260,9 @@ static dpb_status layer_forward(struct sequential *net, int i, const struct dpb_
             args.index = NULL;
         return dpb_launch(net->launcher, layer->op.fwd, DPB_OP_POOL_MAX_FWD, &args);
     }
-    case DPB_LAYER_LINEAR: {
-        struct dpb_matmul_args args = {
-                .a = dpb_tensor_2d((float *)x, batch->samples, layer->in[2]),
-                .b = dpb_tensor_2d(net->param[layer->weight], layer->out[2], layer->in[2]),
-                .c = dpb_tensor_2d(net->output[i], batch->samples, layer->out[2]),
-                .bias = bias,
-                .trans_b = true,
-                .relu = layer->relu};
-
-        return dpb_launch(net->launcher, layer->op.fwd, DPB_OP_MATMUL, &args);
-    }
+    case DPB_LAYER_LINEAR:
+        return dpb_linear_forward(net->launcher, layer, batch->samples, x, net->param,
+                                  net->output[i]);
     }
     return DPB_ERR_INTERNAL;
 }
@@ -340,32 +332,6 @@ static dpb_status conv_backward(struct sequential *net, int i, const struct dpb_
     return dpb_launch(net->launcher, layer->op.bwd_data, DPB_OP_CONV_BWD_DATA, &args);
 }
 
-static dpb_status linear_backward(struct sequential *net, int i, const struct dpb_batch *batch,
-                                  dpb_grad_ready ready, void *ctx)
-{
-    const struct dpb_layer *layer = &net->list->layer[i];
-    int64_t in = layer->in[2], out = layer->out[2];
-    struct dpb_tensor dy = dpb_tensor_2d(net->output_grad[i % 2], batch->samples, out);
-    struct dpb_bias_args bias = {.y = dy, .bias = net->grad[layer->bias]};
-    struct dpb_matmul_args args = {
-            .a = dy,
-            .b = dpb_tensor_2d((float *)input_of(net, i, batch), batch->samples, in),
-            .c = dpb_tensor_2d(net->grad[layer->weight], out, in),
-            .trans_a = true};
-
-    DPB_TRY(dpb_launch(net->launcher, layer->op.bwd_bias, DPB_OP_BIAS_BWD, &bias));
-    DPB_TRY(ready(ctx, layer->bias));
-    DPB_TRY(dpb_launch(net->launcher, layer->op.bwd_weights, DPB_OP_MATMUL, &args));
-    DPB_TRY(ready(ctx, layer->weight));
-    if (i == 0)
-        return DPB_OK;
-    args = (struct dpb_matmul_args){
-            .a = dy,
-            .b = dpb_tensor_2d(net->param[layer->weight], out, in),
-            .c = dpb_tensor_2d(net->output_grad[(i - 1) % 2], batch->samples, in)};
-    return dpb_launch(net->launcher, layer->op.bwd_data, DPB_OP_MATMUL, &args);
-}
-
 static dpb_status pool_backward(struct sequential *net, int i, const struct dpb_batch *batch)
 {
     const struct dpb_layer *layer = &net->list->layer[i];
@@ -389,7 +355,10 @@ static dpb_status layer_backward(struct sequential *net, int i, const struct dpb
     case DPB_LAYER_MAXPOOL2D:
         return pool_backward(net, i, batch);
     case DPB_LAYER_LINEAR:
-        return linear_backward(net, i, batch, ready, ctx);
+        return dpb_linear_backward(net->launcher, &net->list->layer[i], batch->samples,
+                                   input_of(net, i, batch), net->param, net->grad,
+                                   net->output_grad[i % 2],
+                                   i == 0 ? NULL : net->output_grad[(i - 1) % 2], ready, ctx);
     }
     return DPB_ERR_INTERNAL;
 }

@@ -21,6 +21,45 @@ dpb_status dpb_gradients_clear(const struct dpb_launcher *launcher, const struct
     return DPB_OK;
 }
 
+dpb_status dpb_linear_forward(const struct dpb_launcher *launcher, const struct dpb_layer *layer,
+                              int64_t samples, const float *x, float *const *param, float *y)
+{
+    int64_t in = layer->in[2], out = layer->out[2];
+    struct dpb_matmul_args args = {.a = dpb_tensor_2d((float *)x, samples, in),
+                                   .b = dpb_tensor_2d(param[layer->weight], out, in),
+                                   .c = dpb_tensor_2d(y, samples, out),
+                                   .bias = layer->bias < 0 ? NULL : param[layer->bias],
+                                   .trans_b = true,
+                                   .relu = layer->relu};
+
+    return dpb_launch(launcher, layer->op.fwd, DPB_OP_MATMUL, &args);
+}
+
+dpb_status dpb_linear_backward(const struct dpb_launcher *launcher, const struct dpb_layer *layer,
+                               int64_t samples, const float *x, float *const *param,
+                               float *const *grad, const float *dy, float *dx, dpb_grad_ready ready,
+                               void *ctx)
+{
+    int64_t in = layer->in[2], out = layer->out[2];
+    struct dpb_tensor of_output = dpb_tensor_2d((float *)dy, samples, out);
+    struct dpb_bias_args bias = {.y = of_output, .bias = grad[layer->bias]};
+    struct dpb_matmul_args args = {.a = of_output,
+                                   .b = dpb_tensor_2d((float *)x, samples, in),
+                                   .c = dpb_tensor_2d(grad[layer->weight], out, in),
+                                   .trans_a = true};
+
+    DPB_TRY(dpb_launch(launcher, layer->op.bwd_bias, DPB_OP_BIAS_BWD, &bias));
+    DPB_TRY(ready(ctx, layer->bias));
+    DPB_TRY(dpb_launch(launcher, layer->op.bwd_weights, DPB_OP_MATMUL, &args));
+    DPB_TRY(ready(ctx, layer->weight));
+    if (!dx)
+        return DPB_OK;
+    args = (struct dpb_matmul_args){.a = of_output,
+                                    .b = dpb_tensor_2d(param[layer->weight], out, in),
+                                    .c = dpb_tensor_2d(dx, samples, in)};
+    return dpb_launch(launcher, layer->op.bwd_data, DPB_OP_MATMUL, &args);
+}
+
 bool dpb_label_wins(const float *value, int64_t classes, int32_t label)
 {
     for (int64_t c = 0; c < classes; c++) {
