@@ -66,8 +66,8 @@ struct worker {
     int64_t test_correct, test_samples;
 };
 
-/* The last error line, for the launcher. */
-static char last_error[512];
+/* The first error line, for the launcher: what follows is the consequence, such as "gave up". */
+static char first_error[512];
 static bool quiet;
 
 static void keep_error(void *ctx, enum dpb_log_level level, const char *line)
@@ -78,8 +78,8 @@ static void keep_error(void *ctx, enum dpb_log_level level, const char *line)
     if (!quiet && length > 0 && write(STDERR_FILENO, out, (size_t)length) < 0)
         return;                                 /* nobody reads; the launcher still gets the text */
     const char *text = strstr(line, "error: "); /* not the hint that follows it */
-    if (level == DPB_LOG_ERROR && text)
-        snprintf(last_error, sizeof(last_error), "%s", text + strlen("error: "));
+    if (level == DPB_LOG_ERROR && text && !first_error[0])
+        snprintf(first_error, sizeof(first_error), "%s", text + strlen("error: "));
 }
 
 static void progress(void *ctx, int64_t step, enum dpb_phase phase, int bucket)
@@ -439,7 +439,7 @@ static void report_error(dpb_status st)
     dpb_json *message = dpb_json_object();
     dpb_json_set_string(message, "type", "error");
     dpb_json_set_int(message, "status", st);
-    dpb_json_set_string(message, "text", last_error[0] ? last_error : dpb_status_text(st));
+    dpb_json_set_string(message, "text", first_error[0] ? first_error : dpb_status_text(st));
     /* The launcher may be gone; then nobody is left to tell. */
     (void)dpb_message_send(DPB_WORKER_FD_CHANNEL, message);
     dpb_json_free(message);
@@ -486,9 +486,9 @@ int dpb_worker_main(const struct dpb_registry *registry)
     DPB_TRY_GOTO(st, report(&w), out);
 out:
     if (st < 0) {
-        report_error(st); /* before abort(), whose own message is no cause */
+        report_error(st);
         if (w.comm)
-            w.comm_ops->abort(w.comm, last_error[0] ? last_error : dpb_status_text(st));
+            w.comm_ops->abort(w.comm, first_error[0] ? first_error : dpb_status_text(st));
         /* Peers may be gone or stuck: closing would wait for them. */
         return dpb_status_exit_code(st);
     }
