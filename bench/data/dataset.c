@@ -36,6 +36,7 @@ static const struct kind kinds[] = {
          .dim = {32, 32, 3},
          .classes = 10,
          .open = dpb_source_open_cifar},
+        {.name = "text", .input = DPB_INPUT_TOKENS, .open = dpb_source_open_text},
         {.name = "interactions",
          .input = DPB_INPUT_INTERACTIONS,
          .open = dpb_source_open_interactions_csv},

@@ -39,7 +39,7 @@ struct dpb_dataset_config {
     const char *kind;              /* one that fits the model; not "auto" */
     const struct dpb_model *model; /* borrowed: what its samples are made of */
     const char *folder;            /* image files; "" or NULL: the places Debian installs them to */
-    const char *file;              /* of interactions */
+    const char *file;              /* text or interactions */
     uint64_t seed;                 /* of all that is made up or drawn */
     int64_t samples;               /* synthetic: how many; 0: 60,000 train, 10,000 test */
 };
@@ -75,6 +75,8 @@ struct dpb_batch dpb_batch_of_arrays(const struct dpb_batch_arrays *arrays, cons
  *                        mean 0.2860, std 0.3530 for fashion-mnist, 0.1307, 0.3081 for mnist (the
  *                        usual published values of the training sets; a test computes them).
  *  cifar10               the binary version; normalised by the training set's means and deviations
+ *  text                  a file of text, as byte-pair tokens learnt from it: the bytes and the
+ * pairs that are most frequent, up to the vocabulary or 4096 in all. The last tenth is for testing
  *  interactions          a CSV file without header: label, dense features, an integer per table,
  *                        hashed into its rows; an empty field is 0. The last tenth is for testing
  *  synthetic             made up for the model's kind of input; sample `id` of a seed and split is

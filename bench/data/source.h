@@ -28,6 +28,8 @@ dpb_status dpb_source_open_idx(const struct dpb_dataset_config *config, enum dpb
                                struct dpb_source *source);
 dpb_status dpb_source_open_cifar(const struct dpb_dataset_config *config, enum dpb_split split,
                                  struct dpb_source *source);
+dpb_status dpb_source_open_text(const struct dpb_dataset_config *config, enum dpb_split split,
+                                struct dpb_source *source);
 dpb_status dpb_source_open_interactions_csv(const struct dpb_dataset_config *config,
                                             enum dpb_split split, struct dpb_source *source);
 dpb_status dpb_source_open_synthetic_images(const struct dpb_dataset_config *config,

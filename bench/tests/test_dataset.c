@@ -392,12 +392,16 @@ static void test_kinds_that_fit(void **state)
     check_kind("cifar10", &small, "cifar10");
     check_kind("auto", &small, "synthetic"); /* no package installs CIFAR-10 */
     check_kind("interactions", &clicks, "interactions");
+    check_kind("text", &tokens, "text");
     log_collect();
     check_kind("fashion-mnist", &colour, NULL);
     assert_true(log_has("--data fashion-mnist holds 28x28x1 images of 10 classes, the workload "
                         "takes 224x224x3 images of 1000 classes"));
     assert_true(log_has("what fits this workload: --data synthetic"));
+    check_kind("text", &grey, NULL);
+    assert_true(log_has("--data text holds text, the workload takes 28x28x1 images"));
     check_kind("mnist", &tokens, NULL);
+    assert_true(log_has("what fits this workload: --data text, synthetic"));
     check_kind("interactions", &small, NULL);
     assert_true(log_has("--data interactions holds interactions, the workload takes 32x32x3"));
     assert_true(log_has("what fits this workload: --data cifar10, synthetic"));

@@ -25,6 +25,7 @@ static const struct dpb_choice data_choices[] = {
          "60,000 real images (Debian: dataset-fashion-mnist)"},
         {"mnist", DPB_DATA_MNIST, "60,000 real images, from --data-dir"},
         {"cifar10", DPB_DATA_CIFAR10, "50,000 real images, binary version, from --data-dir"},
+        {"text", DPB_DATA_TEXT, "any text, --data-file, as byte-pair tokens learnt from it"},
         {"interactions", DPB_DATA_INTERACTIONS, "rows of a CSV file, --data-file"},
         {"synthetic", DPB_DATA_SYNTHETIC, "made up by seed; recorded as such"},
         {NULL, 0, NULL},
