@@ -78,6 +78,8 @@ struct dpb_records {
  * unknown major version is DPB_ERR_CORRUPT, logged with file and line; no record at all is
  * DPB_ERR_NO_DATA. */
 dpb_status dpb_records_read(const char *path, struct dpb_records *records);
+/* The same for a run that has only begun: no record at all is DPB_OK, and nothing is logged. */
+dpb_status dpb_records_read_begun(const char *path, struct dpb_records *records);
 void dpb_records_release(struct dpb_records *records);
 
 #ifdef __cplusplus

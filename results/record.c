@@ -352,7 +352,7 @@ static dpb_status read_line(const char *path, size_t number, const char *text, s
     return st;
 }
 
-static dpb_status read_lines(const char *path, const struct dpb_str *content,
+static dpb_status read_lines(const char *path, const struct dpb_str *content, bool begun,
                              struct dpb_records *records)
 {
     size_t capacity = records->count;
@@ -373,7 +373,7 @@ static dpb_status read_lines(const char *path, const struct dpb_str *content,
     }
     if (torn)
         dpb_warn("\"%s\", line %zu: the line is cut short and left out", path, number);
-    if (records->count == before) {
+    if (records->count == before && !begun) {
         dpb_error("\"%s\" holds no record", path);
         dpb_log_hint("the run may have ended before its first cell; resume or repeat it");
         return DPB_ERR_NO_DATA;
@@ -382,7 +382,7 @@ static dpb_status read_lines(const char *path, const struct dpb_str *content,
     return DPB_OK;
 }
 
-dpb_status dpb_records_read(const char *path, struct dpb_records *records)
+static dpb_status read_records(const char *path, bool begun, struct dpb_records *records)
 {
     struct dpb_str content = {0};
     struct stat info;
@@ -396,8 +396,12 @@ dpb_status dpb_records_read(const char *path, struct dpb_records *records)
         dpb_error("cannot read \"%s\": out of memory", path);
         return DPB_ERR_NO_MEMORY;
     }
-    DPB_TRY_GOTO(st, dpb_file_read(file, &content), out);
-    st = read_lines(file, &content, records);
+    st = dpb_file_read(file, &content);
+    if (st < 0) {
+        dpb_log_hint("name the folder of a run, such as runs/20261201T120000Z-quick");
+        goto out;
+    }
+    st = read_lines(file, &content, begun, records);
     if (st < 0) {
         while (records->count > before)
             dpb_json_free(records->items[--records->count]);
@@ -406,6 +410,16 @@ out:
     dpb_str_release(&content);
     free(file);
     return st;
+}
+
+dpb_status dpb_records_read(const char *path, struct dpb_records *records)
+{
+    return read_records(path, false, records);
+}
+
+dpb_status dpb_records_read_begun(const char *path, struct dpb_records *records)
+{
+    return read_records(path, true, records);
 }
 
 void dpb_records_release(struct dpb_records *records)

@@ -89,8 +89,12 @@ static dpb_status refuse_targets(const struct dpb_sweep_file *file)
 static dpb_status read_file(const struct dpb_registry *registry,
                             const struct dpb_command_line *line, struct dpb_sweep_file *file)
 {
-    if (line->argument_count > 0)
-        return dpb_sweep_file_read(line->arguments[0], registry->options, file);
+    if (line->argument_count > 0) {
+        dpb_status st = dpb_sweep_file_read(line->arguments[0], registry->options, file);
+        if (st == DPB_ERR_NOT_FOUND)
+            dpb_log_hint("name a sweep file, or none for the default sweep");
+        return st;
+    }
     return dpb_sweep_file_parse(dpb_quick_sweep, dpb_quick_sweep_bytes, "quick.yaml",
                                 registry->options, file);
 }

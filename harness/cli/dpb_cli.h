@@ -47,7 +47,8 @@ struct dpb_execute_config {
 };
 dpb_status dpb_execute(const struct dpb_execute_config *config);
 
-/* Write the reports of records into `folder` and print the table, or JSON. */
+/* Write the report of runs (their folders, or their files of records) into `out_folder`, NULL: the
+ * first run's, and print the table, or JSON. */
 dpb_status dpb_report_folders(const char *const *folders, size_t count, const char *out_folder,
                               bool json);
 

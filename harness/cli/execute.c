@@ -2,18 +2,21 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "dpb_log.h"
 #include "dpb_record.h"
 #include "dpb_report.h"
 #include "dpb_summary.h"
 
-/* The manifest of a run, for the report's header; NULL when it cannot be read. */
+/* The manifest of a run, for the report's header; NULL when there is none: records are enough. */
 static dpb_json *read_manifest(const char *folder)
 {
     char *path = dpb_path_join(folder, "manifest.json");
     dpb_json *manifest = NULL;
-    if (path && dpb_json_read_file(path, &manifest) < 0)
+    if (path && access(path, F_OK) == 0 && dpb_json_read_file(path, &manifest) < 0)
         manifest = NULL;
     free(path);
     return manifest;
@@ -30,13 +33,31 @@ dpb_status dpb_json_print(dpb_json *value)
     return st;
 }
 
+/* The folder of a run that is named by its folder or by its file of records. Caller frees. */
+static char *folder_of(const char *run)
+{
+    struct stat info;
+    char *folder = strdup(run);
+    char *slash = folder ? strrchr(folder, '/') : NULL;
+    if (!folder || stat(run, &info) != 0 || S_ISDIR(info.st_mode))
+        return folder;
+    if (slash) {
+        slash[slash == folder] = '\0';
+        return folder;
+    }
+    free(folder);
+    return strdup(".");
+}
+
 dpb_status dpb_report_folders(const char *const *folders, size_t count, const char *out_folder,
                               bool json)
 {
     struct dpb_records records = {0};
     struct dpb_summary summary = {0};
     dpb_json *manifest = NULL;
-    dpb_status st = DPB_OK, data = DPB_OK;
+    char *first_folder = folder_of(folders[0]);
+    dpb_status st = first_folder ? DPB_OK : DPB_ERR_NO_MEMORY, data = DPB_OK;
+    DPB_TRY_GOTO(st, st, out);
     for (size_t i = 0; i < count; i++)
         DPB_TRY_GOTO(st, dpb_records_read(folders[i], &records), out);
     data = dpb_summary_compute(&records, &summary);
@@ -45,23 +66,27 @@ dpb_status dpb_report_folders(const char *const *folders, size_t count, const ch
         goto out;
     }
     if (count == 1)
-        manifest = read_manifest(folders[0]);
+        manifest = read_manifest(first_folder);
     struct dpb_report_config config = {
-            .folder = out_folder,
+            .folder = out_folder ? out_folder : first_folder,
             .title = dpb_json_as_string(dpb_json_path(manifest, "plan/name"), "dpbench"),
             .manifest = manifest,
     };
     struct dpb_report_result result = {0};
-    DPB_TRY_GOTO(st, dpb_report_write(&summary, &config, &result), out);
-    DPB_TRY_GOTO(st,
-                 json ? dpb_json_print(dpb_summary_json(&summary))
-                      : dpb_report_table(&summary, stdout, 0),
-                 out);
+    /* A full disk is no reason to keep the table back. */
+    st = dpb_report_write(&summary, &config, &result);
+    dpb_status written = st;
+    DPB_KEEP(st, json ? dpb_json_print(dpb_summary_json(&summary))
+                      : dpb_report_table(&summary, stdout, 0));
     fflush(stdout);
-    dpb_info("report: %s", result.html_path);
-    dpb_info("        %s", result.markdown_path);
+    if (written == DPB_OK) {
+        dpb_info("report: %s", result.html_path);
+        dpb_info("        %s", result.markdown_path);
+    }
+    DPB_TRY_GOTO(st, st, out);
     st = data; /* a report of failures only is no success */
 out:
+    free(first_folder);
     dpb_json_free(manifest);
     dpb_summary_release(&summary);
     dpb_records_release(&records);

@@ -154,6 +154,8 @@ dpb_status dpb_run_plan_read(const struct dpb_registry *registry, const char *fo
     char *path = dpb_path_join(folder, "manifest.json");
     dpb_json *manifest = NULL;
     dpb_status st = path ? dpb_json_read_file(path, &manifest) : DPB_ERR_NO_MEMORY;
+    if (st == DPB_ERR_NOT_FOUND)
+        dpb_log_hint("name the folder of a run, such as runs/20261201T120000Z-quick");
     if (st == DPB_OK &&
         strcmp(dpb_json_as_string(dpb_json_get(manifest, "schema"), ""), MANIFEST_SCHEMA) != 0) {
         dpb_error("\"%s\" is no manifest of a run (schema %s expected)", path, MANIFEST_SCHEMA);
@@ -304,9 +306,7 @@ static dpb_status find_done(struct driver *d)
     if (!d->config->resume)
         return DPB_OK;
     struct dpb_records records = {0};
-    dpb_status st = dpb_records_read(d->records_path, &records);
-    if (st == DPB_ERR_NO_DATA)
-        st = DPB_OK;
+    dpb_status st = dpb_records_read_begun(d->records_path, &records);
     for (size_t i = 0; st == DPB_OK && i < records.count; i++) {
         const dpb_json *record = records.items[i];
         if (strcmp(dpb_json_as_string(dpb_json_get(record, "status"), ""), "ok") != 0)

@@ -154,3 +154,35 @@ PY
     run bash -c '"$DPBENCH" report run >/dev/full'
     assert_exit 3
 }
+
+@test "records alone are enough, and a file of them can be named" {
+    copy_run
+    mkdir alone
+    cp run/records.jsonl alone/
+    dpbench report alone
+    assert_exit 0
+    refute_output 'error: '
+    [ -s alone/report.html ]
+    rm alone/report.*
+    dpbench report alone/records.jsonl
+    assert_exit 0
+    [ -s alone/report.html ]
+    (cd alone && rm report.* && "$DPBENCH" report records.jsonl && [ -s report.html ])
+}
+
+@test "a report that cannot be written does not keep the table back" {
+    copy_run
+    echo file >blocked
+    dpbench report run -o blocked
+    assert_exit 3
+    assert_output 'ranks +.*step ms'
+}
+
+@test "what is no run gets a remedy" {
+    mkdir empty
+    for run in nowhere empty; do
+        dpbench report $run
+        assert_exit 3
+        assert_output 'hint: '
+    done
+}

@@ -274,3 +274,14 @@ assert_file_mistake() {
     printf 'exclude: [{ranks: 7}]\n' >>sweep.yaml
     assert_file_mistake 'matches no cell'
 }
+
+@test "--resume of a run that has only begun is no error" {
+    write_sweep
+    dpbench sweep sweep.yaml --probe-retries 0 -o out
+    assert_exit 0
+    : >out/records.jsonl
+    dpbench sweep --resume out
+    assert_exit 0
+    refute_output 'error: '
+    assert_json out/records.jsonl 'len(d)' 6
+}

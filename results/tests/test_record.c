@@ -393,6 +393,10 @@ static void test_no_records(void **state)
     assert_int_equal(dpb_records_read(path, &records), DPB_ERR_NO_DATA);
     assert_int_equal(records.count, 0);
     assert_non_null(strstr(log_text, "holds no record"));
+    log_text[0] = '\0';
+    assert_int_equal(dpb_records_read_begun(path, &records), DPB_OK);
+    assert_int_equal(records.count, 0);
+    assert_null(strstr(log_text, "error: "));
     dpb_records_release(&records);
 }
 
