@@ -641,7 +641,9 @@ static dpb_status put_results(const struct dpb_cell_outcome *o, dpb_json *record
     snprintf(reason, reason_bytes, "%s",
              finite ? "replicas differ after training"
                     : "the loss is not finite (try a smaller --lr)");
+    /* The rate of a training that went wrong is no result, however high. */
     dpb_json_set(record, "samples_step_ns", dpb_json_array());
+    dpb_json_set_absent(record, "throughput", reason);
     return DPB_OK;
 }
 

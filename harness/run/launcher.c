@@ -236,7 +236,11 @@ static dpb_status rank_is_gone(struct launch *l, int r)
     else
         snprintf(how, sizeof(how), "closed its channel");
     say(l, "rank %d (pid %d) %s in %s", r, (int)rank->pid, how, where);
-    dpb_error("%s; the other ranks were ended", l->result->reason);
+    dpb_error("%s%s", l->result->reason,
+              l->config->ranks > 1 ? "; the other ranks were ended" : "");
+    dpb_log_hint(
+            "its own messages stand above; `dmesg` tells whether the kernel killed it for want "
+            "of memory");
     return DPB_ERR_RANK_FAILED;
 }
 
@@ -332,15 +336,19 @@ static int find_culprit(const struct launch *l)
 static dpb_status timed_out(struct launch *l, const char *option, int64_t limit_ns)
 {
     char where[96], limit[DPB_UNIT_TEXT_BYTES];
+    bool stalled = strcmp(option, "stall-timeout") == 0;
     int r = find_culprit(l);
     dpb_format_duration(limit_ns, limit, sizeof(limit));
     if (r < 0) {
-        say(l, "no rank ended within --%s %s", option, limit);
+        say(l, "the ranks did not end within --%s %s", option, limit);
     } else {
         char state = process_state(l->rank[r].pid);
         dpb_board_text(&l->board->line[r], where, sizeof(where));
         say(l, "rank %d (pid %d) %s in %s: --%s %s is over", r, (int)l->rank[r].pid,
-            state == 'T' ? "is stopped (SIGSTOP?)" : "makes no progress", where, option, limit);
+            state == 'T' ? "is stopped (SIGSTOP?)"
+            : stalled    ? "makes no progress"
+                         : "is still at work",
+            where, option, limit);
     }
     dpb_error("%s; all ranks were ended", l->result->reason);
     for (int i = 0; i < l->config->ranks; i++) {
@@ -348,8 +356,9 @@ static dpb_status timed_out(struct launch *l, const char *option, int64_t limit_
         dpb_info("  rank %d (pid %d, state %c): %s", i, (int)l->rank[i].pid,
                  process_state(l->rank[i].pid), l->rank[i].result ? "done" : where);
     }
-    dpb_log_hint("a slow machine needs a larger --%s; a stopped or dead rank needs a look at its "
-                 "host",
+    dpb_log_hint(stalled ? "a slow machine needs a larger --%s; a stopped or dead rank needs a "
+                           "look at its host"
+                         : "fewer --steps, or a larger --%s, which is for a whole launch",
                  option);
     return DPB_ERR_TIMEOUT;
 }

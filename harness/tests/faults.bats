@@ -216,7 +216,7 @@ YAML
 }
 
 @test "nohup: a hang-up does not end the run" {
-    nohup "$DPBENCH" run --data synthetic --workload mnist-mlp --ranks 1 --steps 3000 -o out >log 2>&1 3>&- &
+    nohup "$DPBENCH" run --data synthetic --workload mnist-mlp --ranks 1 --steps 600 -o out >log 2>&1 3>&- &
     background=$!
     for _ in $(seq 100); do
         [ ! -e out/manifest.json ] || break

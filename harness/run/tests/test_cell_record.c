@@ -250,6 +250,8 @@ static void test_a_loss_that_is_not_finite_is_invalid(void **state)
     assert_int_equal(dpb_record_check(record, why), DPB_OK);
     assert_string_equal(dpb_json_as_string(dpb_json_get(record, "status"), ""), "invalid");
     assert_int_equal(dpb_json_size(dpb_json_get(record, "samples_step_ns")), 0);
+    assert_int_equal(dpb_json_type(dpb_json_get(record, "throughput")), DPB_JSON_NULL);
+    assert_non_null(dpb_json_get(record, "throughput_reason"));
     dpb_json_free(record);
     close_fixture(&f);
 }
