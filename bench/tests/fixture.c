@@ -116,24 +116,21 @@ static void open_tokens(struct fixture *fixture, int64_t samples)
                                         .predict_token = fixture->predict_token};
 }
 
-static void open_images(struct fixture *fixture, int64_t samples)
+/* Images or interactions, from the synthetic dataset. */
+static void open_synthetic(struct fixture *fixture, int64_t samples)
 {
     struct dpb_dataset_config config = {.kind = "synthetic", .model = fixture->model, .seed = 5};
-    const int64_t *dim = fixture->model->sample_dim;
-    int64_t elements = dim[0] * dim[1] * dim[2];
     struct dpb_batch_arrays arrays;
     dpb_dataset *dataset;
 
-    fixture->x = must_alloc((size_t)(samples * elements) * sizeof(float));
-    fixture->label = must_alloc((size_t)samples * sizeof(int32_t));
-    arrays = (struct dpb_batch_arrays){.x = fixture->x, .label = fixture->label};
+    assert_int_equal(dpb_batch_arrays_open(fixture->model, samples, &arrays), DPB_OK);
     assert_int_equal(dpb_dataset_open(&config, DPB_SPLIT_TRAIN, &dataset), DPB_OK);
     assert_int_equal(dpb_dataset_fetch(dataset, fixture->ids, samples, &arrays), DPB_OK);
     dpb_dataset_close(dataset);
-    fixture->batch = (struct dpb_batch){.samples = samples,
-                                        .x = fixture->x,
-                                        .label = fixture->label,
-                                        .sample_ids = fixture->ids};
+    fixture->x = arrays.x;
+    fixture->label = arrays.label;
+    fixture->indices = arrays.indices;
+    fixture->batch = dpb_batch_of_arrays(&arrays, fixture->ids, samples);
 }
 
 static void open_batch(struct fixture *fixture, int64_t samples)
@@ -144,7 +141,7 @@ static void open_batch(struct fixture *fixture, int64_t samples)
     if (fixture->model->input == DPB_INPUT_TOKENS)
         open_tokens(fixture, samples);
     else
-        open_images(fixture, samples);
+        open_synthetic(fixture, samples);
 }
 
 void fixture_open(struct fixture *fixture, const struct dpb_device_ops *device,
@@ -181,6 +178,7 @@ void fixture_close(struct fixture *fixture)
     free(fixture->grads);
     free(fixture->x);
     free(fixture->label);
+    free(fixture->indices);
     free(fixture->tokens);
     free(fixture->segments);
     free(fixture->predict_position);

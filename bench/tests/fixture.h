@@ -1,5 +1,6 @@
 /* fixture.h: a workload on a device, with parameters, gradients and one batch of synthetic images
- * or random tokens; and what log lines a call has written. Failures fail the test. */
+ * or interactions, or random tokens; and what log lines a call has written. Failures fail the test.
+ */
 #ifndef BENCH_TESTS_FIXTURE_H
 #define BENCH_TESTS_FIXTURE_H
 
@@ -20,7 +21,7 @@ struct fixture {
     int64_t elements;
     /* the batch's memory: [batch_max] samples */
     float *x;
-    int32_t *label, *tokens, *segments, *predict_position, *predict_token;
+    int32_t *label, *indices, *tokens, *segments, *predict_position, *predict_token;
     int64_t *ids;
     struct dpb_batch batch;
     /* parameters reported by the last backward pass */

@@ -13,6 +13,9 @@ extern "C" {
 extern const struct dpb_workload_ops dpb_workload_mnist_cnn_ops;
 /* 784-512-512-10. */
 extern const struct dpb_workload_ops dpb_workload_mnist_mlp_ops;
+/* Naumov et al.'s recommendation model with the Kaggle script's layers and 26 tables of
+ * --table-rows rows, whose gradients are dense: for strategies that cannot shard. */
+extern const struct dpb_workload_ops dpb_workload_dlrm_small_ops;
 /* mnist-cnn's shapes with gradients that are small integers computed from (sample, parameter,
  * element): sums are exact, so that strategies and rank counts can be compared bit by bit. */
 extern const struct dpb_workload_ops dpb_workload_integers_ops;

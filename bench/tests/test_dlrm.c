@@ -1,0 +1,361 @@
+/* Recommendation models: tables, order and gradients against PyTorch, and the workload's duties. */
+#include "dpb_test.h"
+
+#include <math.h>
+
+#include "dlrm.h"
+#include "dpb_device_cpu.h"
+#include "dpb_json.h"
+#include "dpb_workloads.h"
+#include "fixture.h"
+#include "reference_device.h"
+
+#define TINY_SAMPLES 6
+
+/* ---- the model of dlrm_tiny.json ---- */
+
+static struct dpb_dlrm_list tiny_list;
+static struct dpb_workload_ops tiny_ops;
+
+static const struct dpb_model *tiny_model(const void *options)
+{
+    (void)options;
+    return &tiny_list.model;
+}
+
+static dpb_status tiny_open(const struct dpb_workload_config *config, dpb_workload **workload)
+{
+    return dpb_dlrm_open(&tiny_ops, &tiny_list, config, workload);
+}
+
+static void make_tiny(void)
+{
+    const struct dpb_dlrm_shape shape = {.features = 3,
+                                         .tables = 3,
+                                         .table_rows = 5,
+                                         .length = 4,
+                                         .bottom_count = 2,
+                                         .bottom = {6, 4},
+                                         .top_count = 2,
+                                         .top = {7, 1}};
+
+    assert_int_equal(dpb_dlrm_list_init(&tiny_list, &shape, "tiny"), DPB_OK);
+    tiny_ops = dpb_workload_dlrm_small_ops;
+    tiny_ops.name = "tiny";
+    tiny_ops.model = tiny_model;
+    tiny_ops.open = tiny_open;
+}
+
+static dpb_json *figures(void)
+{
+    dpb_json *json = NULL;
+
+    assert_int_equal(dpb_json_read_file(DPB_TEST_DATA "/dlrm_tiny.json", &json), DPB_OK);
+    return json;
+}
+
+static void floats_of(const dpb_json *json, const char *key, float *to, int64_t count)
+{
+    const dpb_json *values = dpb_json_get(json, key);
+
+    assert_int_equal(dpb_json_size(values), count);
+    for (int64_t i = 0; i < count; i++)
+        to[i] = (float)dpb_json_as_real(dpb_json_at(values, (size_t)i), NAN);
+}
+
+static void ints_of(const dpb_json *json, const char *key, int32_t *to, int64_t count)
+{
+    const dpb_json *values = dpb_json_get(json, key);
+
+    assert_int_equal(dpb_json_size(values), count);
+    for (int64_t i = 0; i < count; i++)
+        to[i] = (int32_t)dpb_json_as_int(dpb_json_at(values, (size_t)i), -1);
+}
+
+/* ---- tables ---- */
+
+static void test_parameters_are_dlrms(void **state)
+{
+    const struct dpb_model *model = dpb_workload_dlrm_small_ops.model(NULL);
+    FILE *file = fopen(DPB_TEST_DATA "/dlrm_kaggle_dense.csv", "r");
+    char line[256], name[64], shape[64], want[64];
+    int index, rows = 0;
+    long long numel, bytes, macs;
+
+    (void)state;
+    assert_int_equal(model->param_count, 40);
+    assert_int_equal(dpb_model_param_elements(model), 4635985);
+    /* the MLPs' products, and 351 pairs of 16 elements */
+    assert_int_equal(dpb_model_fwd_macs_per_sample(model), 474368 + 351 * 16);
+    assert_string_equal(model->params[0].name, "emb_l.0.weight");
+    assert_string_equal(model->params[25].name, "emb_l.25.weight");
+    for (int t = 0; t < 26; t++) {
+        assert_int_equal(model->params[t].dim[0], 10000);
+        assert_int_equal(model->params[t].dim[1], 16);
+        assert_int_equal(model->table_rows[t], 10000);
+    }
+    assert_non_null(file);
+    assert_non_null(fgets(line, sizeof(line), file));
+    while (fgets(line, sizeof(line), file)) {
+        const struct dpb_param_info *param;
+
+        assert_int_equal(sscanf(line, "%d,%63[^,],%63[^,],%lld,%lld,Linear,%lld", &index, name,
+                                shape, &numel, &bytes, &macs),
+                         6);
+        param = &model->params[26 + index];
+        snprintf(want, sizeof(want), param->rank == 2 ? "%lldx%lld" : "%lld",
+                 (long long)param->dim[0], (long long)param->dim[1]);
+        assert_string_equal(param->name, name);
+        assert_string_equal(want, shape);
+        assert_int_equal(param->numel, numel);
+        if (param->rank == 2)
+            assert_int_equal(model->layers[param->layer].fwd_macs_per_sample, macs);
+        rows++;
+    }
+    fclose(file);
+    assert_int_equal(rows, 14);
+}
+
+static void test_rows_are_an_option(void **state)
+{
+    const struct dpb_workload_ops *ops = &dpb_workload_dlrm_small_ops;
+    int64_t options = 7; /* the struct's only member */
+    const struct dpb_model *few = ops->model(&options);
+
+    (void)state;
+    assert_int_equal(ops->options->config_bytes, sizeof(options));
+    assert_int_equal(dpb_model_param_elements(few), 26 * 7 * 16 + 475985);
+    assert_int_equal(few->table_rows[25], 7);
+    assert_ptr_equal(few, ops->model(&options));
+    options = 10000;
+    assert_ptr_equal(ops->model(NULL), ops->model(&options));
+}
+
+static void test_ready_order(void **state)
+{
+    const struct dpb_model *model = dpb_workload_dlrm_small_ops.model(NULL);
+    dpb_json *json = figures();
+    int32_t order[11];
+    int at = 0;
+
+    (void)state;
+    ints_of(json, "ready_order", order, 11);
+    assert_int_equal(tiny_list.model.param_count, 11);
+    for (int i = 0; i < 11; i++)
+        assert_int_equal(tiny_list.model.ready_order[i], order[i]);
+    dpb_json_free(json);
+    for (int p = 39; p >= 34; p--)
+        assert_int_equal(model->ready_order[at++], p);
+    for (int t = 25; t >= 0; t--)
+        assert_int_equal(model->ready_order[at++], t);
+    for (int p = 33; p >= 26; p--)
+        assert_int_equal(model->ready_order[at++], p);
+}
+
+static void test_shapes_that_do_not_fit(void **state)
+{
+    static struct dpb_dlrm_list list;
+    struct dpb_dlrm_shape shape = tiny_list.shape;
+
+    (void)state;
+    log_collect();
+    shape.bottom[1] = 5;
+    assert_int_equal(dpb_dlrm_list_init(&list, &shape, "odd"), DPB_ERR_INTERNAL);
+    shape = tiny_list.shape;
+    shape.tables = DPB_DLRM_TABLES_MAX + 1;
+    assert_int_equal(dpb_dlrm_list_init(&list, &shape, "odd"), DPB_ERR_INTERNAL);
+    assert_true(log_has("workload \"odd\""));
+    log_stop();
+}
+
+/* ---- loss and gradients ---- */
+
+static void check_against_torch(const struct dpb_device_ops *device, double tolerance)
+{
+    dpb_json *json = figures();
+    const dpb_json *names = dpb_json_get(json, "names");
+    double loss = dpb_json_as_real(dpb_json_get(json, "loss_sum"), NAN);
+    struct dpb_forward_result result;
+    struct fixture fixture;
+
+    fixture_open(&fixture, device, &tiny_ops, TINY_SAMPLES);
+    floats_of(json, "x", fixture.x, TINY_SAMPLES * 3);
+    ints_of(json, "indices", fixture.indices, TINY_SAMPLES * 3);
+    ints_of(json, "label", fixture.label, TINY_SAMPLES);
+    for (int p = 0; p < tiny_list.model.param_count; p++) {
+        const struct dpb_param_info *param = &tiny_list.param[p];
+
+        assert_string_equal(dpb_json_as_string(dpb_json_at(names, (size_t)p), ""), param->name);
+        floats_of(json, param->name, fixture.param[p], param->numel);
+    }
+    result = fixture_step(&fixture, (float)dpb_json_as_real(dpb_json_get(json, "scale"), NAN));
+    assert_true(fabs(result.loss_sum - loss) < tolerance * loss);
+    assert_int_equal(fixture.ready_count, tiny_list.model.param_count);
+    for (int p = 0; p < tiny_list.model.param_count; p++) {
+        const struct dpb_param_info *param = &tiny_list.param[p];
+        double largest = 0.0, worst = 0.0;
+        float want[128];
+        char key[80];
+
+        assert_int_equal(fixture.ready[p], tiny_list.model.ready_order[p]);
+        snprintf(key, sizeof(key), "%s.grad", param->name);
+        assert_true(param->numel <= 128);
+        floats_of(json, key, want, param->numel);
+        for (int64_t i = 0; i < param->numel; i++) {
+            largest = fmax(largest, fabs((double)want[i]));
+            worst = fmax(worst, fabs((double)want[i] - (double)fixture.grad[p][i]));
+        }
+        if (!(largest > 0.0 && worst <= tolerance * largest))
+            fail_msg("%s: largest gradient %g, worst difference %g", param->name, largest, worst);
+    }
+    fixture_close(&fixture);
+    dpb_json_free(json);
+}
+
+static void test_reference_device_against_torch(void **state)
+{
+    (void)state;
+    check_against_torch(&test_reference_device_ops, 2e-6);
+}
+
+static void test_cpu_device_against_torch(void **state)
+{
+    (void)state;
+    check_against_torch(&dpb_device_cpu_ops, 1e-5);
+}
+
+static void test_loss_falls(void **state)
+{
+    struct fixture fixture;
+    double first = 0.0, last = 0.0;
+
+    (void)state;
+    fixture_open(&fixture, &dpb_device_cpu_ops, &tiny_ops, 64);
+    for (int step = 0; step < 100; step++) {
+        last = fixture_step(&fixture, 1.0f / 64.0f).loss_sum;
+        if (step == 0)
+            first = last;
+        fixture_update(&fixture, 0.3f);
+    }
+    if (!(last < 0.8 * first))
+        fail_msg("loss %g after %g", last, first);
+    fixture_close(&fixture);
+}
+
+/* ---- duties of a workload ---- */
+
+static void test_correct_counts_both_sides(void **state)
+{
+    struct fixture fixture;
+    struct dpb_forward_result result;
+    int64_t clicks = 0;
+
+    (void)state;
+    fixture_open(&fixture, &test_reference_device_ops, &tiny_ops, 32);
+    memset(fixture.params, 0, (size_t)fixture.elements * sizeof(float));
+    for (int i = 0; i < 32; i++)
+        clicks += fixture.label[i];
+    assert_true(clicks > 0 && clicks < 32);
+    for (int side = 0; side < 2; side++) {
+        fixture.param[10][0] = side ? 1.0f : -1.0f; /* top_l.2.bias is the logit */
+        result = fixture_step(&fixture, 1.0f);
+        assert_int_equal(result.correct, side ? clicks : 32 - clicks);
+    }
+    fixture_close(&fixture);
+}
+
+static void test_no_samples(void **state)
+{
+    struct fixture fixture;
+    struct dpb_forward_result result;
+
+    (void)state;
+    fixture_open(&fixture, &test_reference_device_ops, &tiny_ops, 2);
+    fixture.batch.samples = 0;
+    result = fixture_step(&fixture, 1.0f);
+    assert_true(result.loss_sum == 0.0 && result.correct == 0);
+    assert_int_equal(fixture.ready_count, tiny_list.model.param_count);
+    for (int p = 0; p < fixture.ready_count; p++)
+        assert_int_equal(fixture.ready[p], tiny_list.model.ready_order[p]);
+    for (int64_t i = 0; i < fixture.elements; i++)
+        assert_true(fixture.grads[i] == 0.0f);
+    fixture_close(&fixture);
+}
+
+static void test_batches_that_do_not_fit(void **state)
+{
+    struct fixture fixture;
+    struct dpb_forward_result result;
+
+    (void)state;
+    fixture_open(&fixture, &dpb_device_cpu_ops, &tiny_ops, 2);
+    log_collect();
+    fixture.indices[4] = 5;
+    assert_int_equal(tiny_ops.forward(fixture.workload, &fixture.batch, true, &result),
+                     DPB_ERR_USAGE);
+    fixture.indices[4] = 4;
+    fixture.label[1] = 2;
+    assert_int_equal(tiny_ops.forward(fixture.workload, &fixture.batch, true, &result),
+                     DPB_ERR_USAGE);
+    assert_true(log_has("label 2"));
+    fixture.label[1] = 1;
+    fixture.batch.samples = 3;
+    assert_int_equal(tiny_ops.forward(fixture.workload, &fixture.batch, true, &result),
+                     DPB_ERR_USAGE);
+    log_stop();
+    fixture_close(&fixture);
+}
+
+static void test_initial_parameters(void **state)
+{
+    struct fixture a, b;
+    const double bound = 1.0 / sqrt(5.0);
+    double largest = 0.0;
+
+    (void)state;
+    fixture_open(&a, &test_reference_device_ops, &tiny_ops, 1);
+    fixture_open(&b, &test_reference_device_ops, &tiny_ops, 1);
+    assert_memory_equal(a.params, b.params, (size_t)a.elements * sizeof(float));
+    for (int64_t i = 0; i < 60; i++)
+        largest = fmax(largest, fabs((double)a.params[i]));
+    assert_true(largest <= bound && largest > 0.9 * bound);
+    assert_int_equal(tiny_ops.init_params(b.workload, 2), DPB_OK);
+    assert_memory_not_equal(a.params, b.params, (size_t)a.elements * sizeof(float));
+    fixture_close(&a);
+    fixture_close(&b);
+}
+
+static void test_activation_bytes(void **state)
+{
+    struct fixture fixture;
+    /* outputs, pairs, two gradients of the widest (10 pair columns), loss; rows and their
+     * gradients; indices */
+    const int64_t numbers = 6 + 4 + 7 + 1 + 10 + 2 * 10 + 1 + 2 * 12 + 3;
+
+    (void)state;
+    fixture_open(&fixture, &test_reference_device_ops, &tiny_ops, 5);
+    assert_int_equal(tiny_ops.activation_bytes(fixture.workload), 4 * 5 * numbers + 65536);
+    assert_int_equal(dpb_dlrm_activation_bytes_for(&tiny_list, 5), 4 * 5 * numbers + 65536);
+    fixture_close(&fixture);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+            cmocka_unit_test(test_parameters_are_dlrms),
+            cmocka_unit_test(test_rows_are_an_option),
+            cmocka_unit_test(test_ready_order),
+            cmocka_unit_test(test_shapes_that_do_not_fit),
+            cmocka_unit_test(test_reference_device_against_torch),
+            cmocka_unit_test(test_cpu_device_against_torch),
+            cmocka_unit_test(test_loss_falls),
+            cmocka_unit_test(test_correct_counts_both_sides),
+            cmocka_unit_test(test_no_samples),
+            cmocka_unit_test(test_batches_that_do_not_fit),
+            cmocka_unit_test(test_initial_parameters),
+            cmocka_unit_test(test_activation_bytes),
+    };
+
+    make_tiny();
+    return DPB_RUN_TESTS(tests);
+}

@@ -1,0 +1,350 @@
+#include "dlrm.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "dpb_log.h"
+#include "sequential.h"
+#include "workload_parts.h"
+
+enum buffer {
+    EMBEDDED,      /* [tables, samples, length] */
+    EMBEDDED_GRAD, /* the same */
+    PAIRS,         /* [samples, pair columns] */
+    /* The gradient of one layer's output is made from the one behind it; both are needed at once,
+     * never three. */
+    GRAD_0,
+    GRAD_1,
+    LOSS,
+    ZEROS,
+    BOTTOM, /* outputs of its layers, after their ReLU */
+    TOP = BOTTOM + DPB_DLRM_MLP_MAX,
+    BUFFERS = TOP + DPB_DLRM_MLP_MAX
+};
+
+struct dlrm {
+    struct dpb_workload_base base;
+    const struct dpb_dlrm_list *list;
+    struct dpb_launcher *launcher;
+    int64_t batch_max;
+    float *param[DPB_DLRM_PARAMS_MAX], *grad[DPB_DLRM_PARAMS_MAX];
+    float *buffer[BUFFERS];
+    int32_t *ids; /* [tables, samples], the batch's indices turned round; the host's memory */
+};
+
+static struct dlrm *dlrm_of(dpb_workload *workload)
+{
+    return (struct dlrm *)workload;
+}
+
+/* ---- open, close ---- */
+
+static int64_t larger(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+static void buffer_bytes(const struct dpb_dlrm_list *list, int64_t samples, int64_t bytes[BUFFERS])
+{
+    const struct dpb_dlrm_shape *shape = &list->shape;
+    int64_t columns = dpb_dlrm_pair_columns(shape), widest = columns;
+    int64_t sample_bytes = samples * (int64_t)sizeof(float);
+
+    memset(bytes, 0, BUFFERS * sizeof(*bytes));
+    for (int i = 0; i < shape->bottom_count; i++) {
+        bytes[BOTTOM + i] = shape->bottom[i] * sample_bytes;
+        widest = larger(widest, shape->bottom[i]);
+    }
+    for (int i = 0; i < shape->top_count; i++) {
+        bytes[TOP + i] = shape->top[i] * sample_bytes;
+        widest = larger(widest, shape->top[i]);
+    }
+    bytes[EMBEDDED] = bytes[EMBEDDED_GRAD] = shape->tables * shape->length * sample_bytes;
+    bytes[PAIRS] = columns * sample_bytes;
+    bytes[GRAD_0] = bytes[GRAD_1] = widest * sample_bytes;
+    bytes[LOSS] = sample_bytes;
+    bytes[ZEROS] = DPB_ZEROS_BYTES;
+}
+
+static size_t ids_bytes(const struct dpb_dlrm_list *list, int64_t samples)
+{
+    return (size_t)list->shape.tables * (size_t)samples * sizeof(int32_t);
+}
+
+int64_t dpb_dlrm_activation_bytes_for(const struct dpb_dlrm_list *list, int64_t batch_max)
+{
+    int64_t bytes[BUFFERS], sum = (int64_t)ids_bytes(list, batch_max);
+
+    buffer_bytes(list, batch_max, bytes);
+    for (int b = 0; b < BUFFERS; b++)
+        sum += bytes[b];
+    return sum;
+}
+
+int64_t dpb_dlrm_activation_bytes(dpb_workload *workload)
+{
+    const struct dlrm *net = dlrm_of(workload);
+
+    return dpb_dlrm_activation_bytes_for(net->list, net->batch_max);
+}
+
+static dpb_status take_all(struct dlrm *net)
+{
+    dpb_device *device = net->launcher->device;
+    size_t index_bytes = ids_bytes(net->list, net->batch_max);
+    int64_t bytes[BUFFERS];
+
+    buffer_bytes(net->list, net->batch_max, bytes);
+    for (int b = 0; b < BUFFERS; b++) {
+        void *memory = NULL;
+
+        if (bytes[b] > 0)
+            DPB_TRY(dpb_device_get_ops(device)->alloc(device, (size_t)bytes[b], &memory));
+        net->buffer[b] = memory;
+    }
+    net->ids = malloc(index_bytes);
+    if (!net->ids) {
+        dpb_error("workload \"%s\": out of memory", net->base.ops->name);
+        return DPB_ERR_NO_MEMORY;
+    }
+    memset(net->ids, 0, index_bytes); /* page faults now, not in a timed step */
+    return DPB_OK;
+}
+
+void dpb_dlrm_close(dpb_workload *workload)
+{
+    struct dlrm *net = dlrm_of(workload);
+
+    if (!net)
+        return;
+    for (int b = 0; b < BUFFERS; b++) {
+        if (net->buffer[b])
+            dpb_device_get_ops(net->launcher->device)->free(net->launcher->device, net->buffer[b]);
+    }
+    free(net->ids);
+    free(net);
+}
+
+dpb_status dpb_dlrm_open(const struct dpb_workload_ops *ops, const struct dpb_dlrm_list *list,
+                         const struct dpb_workload_config *config, dpb_workload **workload)
+{
+    struct dlrm *net;
+    dpb_status st;
+
+    if (config->batch_max < 1) {
+        dpb_error("workload \"%s\": cannot make room for batches of %lld samples", ops->name,
+                  (long long)config->batch_max);
+        return DPB_ERR_USAGE;
+    }
+    net = calloc(1, sizeof(*net));
+    if (!net) {
+        dpb_error("workload \"%s\": out of memory", ops->name);
+        return DPB_ERR_NO_MEMORY;
+    }
+    net->base.ops = ops;
+    net->list = list;
+    net->launcher = config->launcher;
+    net->batch_max = config->batch_max;
+    DPB_TRY_GOTO(st, take_all(net), err_memory);
+    *workload = (dpb_workload *)net;
+    return DPB_OK;
+
+err_memory:
+    dpb_log_hint("activations of %lld samples do not fit: use a smaller batch per rank",
+                 (long long)config->batch_max);
+    dpb_dlrm_close((dpb_workload *)net);
+    return st;
+}
+
+void dpb_dlrm_bind(dpb_workload *workload, float *const *param, float *const *grad)
+{
+    struct dlrm *net = dlrm_of(workload);
+    size_t bytes = (size_t)net->list->model.param_count * sizeof(*param);
+
+    memcpy(net->param, param, bytes);
+    memcpy(net->grad, grad, bytes);
+}
+
+dpb_status dpb_dlrm_init_params(dpb_workload *workload, uint64_t seed)
+{
+    struct dlrm *net = dlrm_of(workload);
+
+    dpb_dlrm_list_init_params(net->list, seed, net->param);
+    return DPB_OK;
+}
+
+/* ---- the parts ---- */
+
+static dpb_status mlp_forward(const struct dlrm *net, const struct dpb_layer_list *mlp, int outputs,
+                              const float *x, int64_t samples)
+{
+    for (int i = 0; i < mlp->layer_count; i++) {
+        DPB_TRY(dpb_linear_forward(net->launcher, &mlp->layer[i], samples, x, net->param,
+                                   net->buffer[outputs + i]));
+        x = net->buffer[outputs + i];
+    }
+    return DPB_OK;
+}
+
+/* The gradient of the last output lies in GRAD_0 + *at; that of x is left in GRAD_0 + *at, when
+ * `data` asks for it. */
+static dpb_status mlp_backward(const struct dlrm *net, const struct dpb_layer_list *mlp,
+                               int outputs, const float *x, int64_t samples, bool data, int *at,
+                               dpb_grad_ready ready, void *ctx)
+{
+    for (int i = mlp->layer_count - 1; i >= 0; i--) {
+        const struct dpb_layer *layer = &mlp->layer[i];
+        float *dy = net->buffer[GRAD_0 + *at];
+        float *dx = i > 0 || data ? net->buffer[GRAD_0 + !*at] : NULL;
+
+        if (layer->relu) {
+            struct dpb_tensor both = dpb_tensor_2d(dy, samples, layer->out[2]);
+            struct dpb_relu_args args = {
+                    .y = dpb_tensor_2d(net->buffer[outputs + i], samples, layer->out[2]),
+                    .dy = both,
+                    .dx = both};
+
+            DPB_TRY(dpb_launch(net->launcher, layer->op.bwd_relu, DPB_OP_RELU_BWD, &args));
+        }
+        DPB_TRY(dpb_linear_backward(net->launcher, layer, samples,
+                                    i > 0 ? net->buffer[outputs + i - 1] : x, net->param, net->grad,
+                                    dy, dx, ready, ctx));
+        *at = !*at;
+    }
+    return DPB_OK;
+}
+
+/* The rows of table t in a buffer of all tables. */
+static struct dpb_tensor rows_of(const struct dlrm *net, enum buffer buffer, int t, int64_t samples)
+{
+    int64_t length = net->list->shape.length;
+
+    return dpb_tensor_2d(net->buffer[buffer] + t * samples * length, samples, length);
+}
+
+static struct dpb_tensor table_of(const struct dlrm *net, float *const *of, int t)
+{
+    return dpb_tensor_2d(of[t], net->list->shape.table_rows, net->list->shape.length);
+}
+
+static dpb_status tables_forward(const struct dlrm *net, const struct dpb_batch *batch)
+{
+    const struct dpb_dlrm_shape *shape = &net->list->shape;
+
+    for (int64_t i = 0; i < batch->samples; i++) {
+        for (int t = 0; t < shape->tables; t++)
+            net->ids[t * batch->samples + i] = batch->indices[i * shape->tables + t];
+    }
+    for (int t = 0; t < shape->tables; t++) {
+        struct dpb_embedding_args args = {.table = table_of(net, net->param, t),
+                                          .y = rows_of(net, EMBEDDED, t, batch->samples),
+                                          .ids = net->ids + t * batch->samples};
+
+        DPB_TRY(dpb_launch(net->launcher, net->list->table_op[t].fwd, DPB_OP_EMBEDDING_FWD, &args));
+    }
+    return DPB_OK;
+}
+
+static dpb_status tables_backward(const struct dlrm *net, int64_t samples, dpb_grad_ready ready,
+                                  void *ctx)
+{
+    for (int t = net->list->shape.tables - 1; t >= 0; t--) {
+        struct dpb_embedding_args args = {.dtable = table_of(net, net->grad, t),
+                                          .dy = rows_of(net, EMBEDDED_GRAD, t, samples),
+                                          .ids = net->ids + t * samples};
+
+        DPB_TRY(dpb_launch(net->launcher, net->list->table_op[t].bwd_weights, DPB_OP_EMBEDDING_BWD,
+                           &args));
+        DPB_TRY(ready(ctx, t));
+    }
+    return DPB_OK;
+}
+
+/* `pairs`: the output, or its gradient; `dx` is for the way back. */
+static struct dpb_interaction_args interaction_args(const struct dlrm *net, int64_t samples,
+                                                    float *pairs, float *dx)
+{
+    const struct dpb_dlrm_shape *shape = &net->list->shape;
+    struct dpb_tensor all = {.data = net->buffer[EMBEDDED],
+                             .dtype = DPB_F32,
+                             .rank = 3,
+                             .dim = {shape->tables, samples, shape->length}};
+    struct dpb_tensor all_grad = all;
+
+    all_grad.data = net->buffer[EMBEDDED_GRAD];
+    return (struct dpb_interaction_args){
+            .x = dpb_tensor_2d(net->buffer[BOTTOM + shape->bottom_count - 1], samples,
+                               shape->length),
+            .e = all,
+            .y = dpb_tensor_2d(pairs, samples, dpb_dlrm_pair_columns(shape)),
+            .dx = dpb_tensor_2d(dx, samples, shape->length),
+            .de = all_grad};
+}
+
+/* ---- forward and backward ---- */
+
+static float *logits_of(const struct dlrm *net)
+{
+    return net->buffer[TOP + net->list->shape.top_count - 1];
+}
+
+dpb_status dpb_dlrm_forward(dpb_workload *workload, const struct dpb_batch *batch, bool training,
+                            struct dpb_forward_result *result)
+{
+    struct dlrm *net = dlrm_of(workload);
+    const struct dpb_launcher *launcher = net->launcher;
+    const float *logits = logits_of(net), *loss = net->buffer[LOSS];
+    struct dpb_forward_result sum = {0};
+    struct dpb_interaction_args pairs;
+    struct dpb_sigmoid_bce_args bce;
+
+    (void)training;
+    DPB_TRY(dpb_batch_check(net->base.ops, &net->list->model, net->batch_max, batch));
+    if (batch->samples == 0) {
+        *result = sum;
+        return DPB_OK;
+    }
+    DPB_TRY(mlp_forward(net, &net->list->bottom, BOTTOM, batch->x, batch->samples));
+    DPB_TRY(tables_forward(net, batch));
+    pairs = interaction_args(net, batch->samples, net->buffer[PAIRS], NULL);
+    DPB_TRY(dpb_launch(launcher, "interact.fwd", DPB_OP_INTERACTION_FWD, &pairs));
+    DPB_TRY(mlp_forward(net, &net->list->top, TOP, net->buffer[PAIRS], batch->samples));
+    bce = (struct dpb_sigmoid_bce_args){.logits = dpb_tensor_2d((float *)logits, batch->samples, 1),
+                                        .label = batch->label,
+                                        .loss = net->buffer[LOSS]};
+    DPB_TRY(dpb_launch(launcher, "loss.fwd", DPB_OP_SIGMOID_BCE_FWD, &bce));
+
+    DPB_TRY(dpb_device_get_ops(launcher->device)->stream_sync(launcher->stream));
+    for (int64_t i = 0; i < batch->samples; i++) {
+        sum.loss_sum += (double)loss[i];
+        sum.correct += batch->label[i] ? logits[i] > 0.0f : logits[i] <= 0.0f;
+    }
+    *result = sum;
+    return DPB_OK;
+}
+
+dpb_status dpb_dlrm_backward(dpb_workload *workload, const struct dpb_batch *batch,
+                             float grad_scale, dpb_grad_ready ready, void *ctx)
+{
+    struct dlrm *net = dlrm_of(workload);
+    int64_t samples = batch->samples;
+    struct dpb_sigmoid_bce_args bce;
+    struct dpb_interaction_args pairs;
+    int at = 0;
+
+    if (samples == 0)
+        return dpb_gradients_clear(net->launcher, &net->list->model, net->grad, net->buffer[ZEROS],
+                                   ready, ctx);
+    bce = (struct dpb_sigmoid_bce_args){.logits = dpb_tensor_2d(logits_of(net), samples, 1),
+                                        .dlogits = dpb_tensor_2d(net->buffer[GRAD_0], samples, 1),
+                                        .label = batch->label,
+                                        .scale = grad_scale};
+    DPB_TRY(dpb_launch(net->launcher, "loss.bwd", DPB_OP_SIGMOID_BCE_BWD, &bce));
+    DPB_TRY(mlp_backward(net, &net->list->top, TOP, net->buffer[PAIRS], samples, true, &at, ready,
+                         ctx));
+    pairs = interaction_args(net, samples, net->buffer[GRAD_0 + at], net->buffer[GRAD_0 + !at]);
+    DPB_TRY(dpb_launch(net->launcher, "interact.bwd", DPB_OP_INTERACTION_BWD, &pairs));
+    at = !at;
+    DPB_TRY(tables_backward(net, samples, ready, ctx));
+    return mlp_backward(net, &net->list->bottom, BOTTOM, batch->x, samples, false, &at, ready, ctx);
+}

@@ -1,0 +1,30 @@
+/* dlrm.h: forward and backward pass of a recommendation model, through the operators of a device.
+ *
+ * These functions are members of dpb_workload_ops; a workload brings its list and its open(). */
+#ifndef BENCH_DLRM_H
+#define BENCH_DLRM_H
+
+#include "dlrm_list.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* `list` stays the caller's and must outlive the workload. */
+dpb_status dpb_dlrm_open(const struct dpb_workload_ops *ops, const struct dpb_dlrm_list *list,
+                         const struct dpb_workload_config *config, dpb_workload **workload);
+void dpb_dlrm_close(dpb_workload *workload);
+void dpb_dlrm_bind(dpb_workload *workload, float *const *param, float *const *grad);
+dpb_status dpb_dlrm_init_params(dpb_workload *workload, uint64_t seed);
+dpb_status dpb_dlrm_forward(dpb_workload *workload, const struct dpb_batch *batch, bool training,
+                            struct dpb_forward_result *result);
+dpb_status dpb_dlrm_backward(dpb_workload *workload, const struct dpb_batch *batch,
+                             float grad_scale, dpb_grad_ready ready, void *ctx);
+int64_t dpb_dlrm_activation_bytes(dpb_workload *workload);
+/* What open() would allocate for this list, exactly. */
+int64_t dpb_dlrm_activation_bytes_for(const struct dpb_dlrm_list *list, int64_t batch_max);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
