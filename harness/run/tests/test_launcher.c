@@ -60,6 +60,10 @@ static int be_a_rank(void)
         for (int i = 0; i < 100; i++)
             if (write(DPB_WORKER_FD_CHANNEL, "no message at all", 17) != 17)
                 _exit(9);
+    while (strcmp(act, "slow") == 0) {
+        dpb_board_write(&board->line[rank], 17, DPB_PHASE_BACKWARD, 2);
+        dpb_clock_sleep_until_ns(dpb_clock_now_ns() + 20000000);
+    }
     if (strcmp(act, "ok") != 0 && strcmp(act, "crash") != 0)
         for (;;)
             pause();
@@ -100,7 +104,7 @@ static struct outcome launch(const char *act, const volatile sig_atomic_t *inter
     struct dpb_launch_config config = {
             .ranks = RANKS,
             .job = job,
-            .timeout_ns = 60000000000,
+            .timeout_ns = strcmp(act, "slow") == 0 ? 1000000000 : 60000000000,
             .stall_timeout_ns = 1500000000,
             .bulk_bytes = sizeof(o.pid),
             .interrupted = interrupted,
@@ -204,6 +208,19 @@ static void test_stopped_rank_is_named(void **state)
     dpb_launch_result_release(&o.result);
 }
 
+/* Who still works is not accused of making no progress. */
+static void test_slow_launch_is_too_long(void **state)
+{
+    (void)state;
+    struct outcome o = launch("slow", NULL, "");
+    assert_int_equal(o.st, DPB_ERR_TIMEOUT);
+    assert_non_null(strstr(o.result.reason, "--timeout 1s"));
+    assert_non_null(strstr(o.result.reason, "in step 17 (backward, bucket 2)"));
+    assert_null(strstr(o.result.reason, "no progress"));
+    assert_no_child();
+    dpb_launch_result_release(&o.result);
+}
+
 static void test_hanging_rank_is_the_least_far(void **state)
 {
     (void)state;
@@ -257,6 +274,7 @@ int main(int argc, char **argv)
             cmocka_unit_test(test_crash_after_the_result),
             cmocka_unit_test(test_message_that_is_none),
             cmocka_unit_test(test_stopped_rank_is_named),
+            cmocka_unit_test(test_slow_launch_is_too_long),
             cmocka_unit_test(test_hanging_rank_is_the_least_far),
             cmocka_unit_test(test_exit_without_result),
             cmocka_unit_test(test_root_cause_wins_over_echoes),
