@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "dpb_optimizer.h"
 #include "dpb_options.h"
 #include "dpb_registry.h"
 #include "dpb_status.h"
@@ -40,13 +41,19 @@ struct dpb_experiment {
     bool bind;
     int data; /* enum dpb_data_kind */
     char data_dir[DPB_OPTION_TEXT_BYTES], data_file[DPB_OPTION_TEXT_BYTES];
-    double lr, momentum, weight_decay;
+    int optimizer; /* enum dpb_optimizer_kind, or DPB_OPTIMIZER_AUTO before it is resolved */
+    /* Its settings; NaN in a resolved cell for those that it does not use. */
+#define DPB_EXPERIMENT_MEMBER(member, name) double member;
+    DPB_OPTIMIZER_SETTING_MAP(DPB_EXPERIMENT_MEMBER)
+#undef DPB_EXPERIMENT_MEMBER
     int64_t timeout_ns;
     int64_t stall_timeout_ns;
     double probe_limit_ratio;
     int64_t probe_retries;
     int64_t memory_limit_bytes; /* DPB_AUTO: what is available */
 };
+
+#define DPB_OPTIMIZER_AUTO (-1) /* the workload's */
 
 enum dpb_data_kind {
     DPB_DATA_AUTO, /* not after dpb_experiment_resolve() */
@@ -67,13 +74,17 @@ const char *dpb_data_kind_text(enum dpb_data_kind kind);
  * elements), returns how many. */
 int dpb_ranks_auto(int cores, int64_t ranks[3]);
 
-/* Decide every option that was left to the program (batch sizes, threads, learning rate) and check
- * what rows cannot: divisible batch, warm-up below steps, ranks the comm can hold. Mistakes:
+/* Decide every option that was left to the program (batch sizes, threads, the optimizer and its
+ * settings) and check what rows cannot: divisible batch, warm-up below steps, ranks the comm can
+ * hold, settings that the optimizer does not use. Mistakes:
  * DPB_ERR_USAGE, logged with the remedy. Needs `ranks` to be a number. `most_ranks` is the largest
  * rank count of the plan: a rank gets the same share of the machine in every cell, since a curve
  * over ranks that change their size would not show scaling. */
 dpb_status dpb_experiment_resolve(dpb_config *config, const struct dpb_registry *registry,
                                   int cores, int64_t most_ranks);
+
+/* The optimizer of a resolved cell. */
+struct dpb_optimizer_config dpb_experiment_optimizer(const struct dpb_experiment *e);
 
 /* Weak scaling: the batch per rank is given. Strong: the global batch is. */
 bool dpb_experiment_is_weak(const dpb_config *config);

@@ -18,7 +18,7 @@ struct dpb_job {
     const dpb_config *config; /* resolved cell */
     bool verify;    /* replicas are compared after every step, nothing is timed or traced */
     bool integers;  /* the registry's integer workload instead of the config's: gradients
-                       are summed, learning rate and momentum are the workload's */
+                       are summed, the optimizer is that workload's */
     int plant_rank; /* verify: this rank flips one bit after step plant_step; -1: none */
     int64_t plant_step;
     bool quiet;       /* no log lines: the failure is expected, its text is reported */

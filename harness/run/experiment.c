@@ -18,6 +18,16 @@ static const struct dpb_choice evaluate_choices[] = {
         {NULL, 0, NULL},
 };
 
+/* clang-format off */
+static const struct dpb_choice optimizer_choices[] = {
+        {"auto", DPB_OPTIMIZER_AUTO, "the workload's"},
+#define CHOICE(name, text, help) {text, name, help},
+        DPB_OPTIMIZER_MAP(CHOICE)
+#undef CHOICE
+        {NULL, 0, NULL},
+};
+/* clang-format on */
+
 static const struct dpb_choice data_choices[] = {
         {"auto", DPB_DATA_AUTO,
          "fashion-mnist for networks of 28x28x1 images, synthetic for the others"},
@@ -54,12 +64,22 @@ static const struct dpb_option rows[] = {
      .help = "passes over the data set instead of --steps; 0 means --steps decides"},
     {.name = "evaluate", .type = DPB_OPT_ENUM, .offset = AT(evaluate), .default_text = "auto", .choices = evaluate_choices, .category = TRAIN,
      .help = "test accuracy after training"},
+    {.name = "optimizer", .type = DPB_OPT_ENUM, .offset = AT(optimizer), .default_text = "auto", .choices = optimizer_choices, .category = TRAIN,
+     .help = "what makes an update of a gradient; docs/optimizers.md has the formulas"},
     {.name = "lr", .type = DPB_OPT_FLOAT, .offset = AT(lr), .default_text = "auto", .min = 0, .max = 1e6, .category = TRAIN,
-     .help = "learning rate; auto takes the workload's", .flags = DPB_OPT_AUTO},
+     .help = "learning rate; auto takes the workload's with its own optimizer, else the optimizer's", .flags = DPB_OPT_AUTO},
     {.name = "momentum", .type = DPB_OPT_FLOAT, .offset = AT(momentum), .default_text = "auto", .min = 0, .max = 1, .category = TRAIN,
-     .help = "SGD momentum; auto takes the workload's", .flags = DPB_OPT_AUTO},
+     .help = "of sgd and lars; auto as for --lr", .flags = DPB_OPT_AUTO},
+    {.name = "beta1", .type = DPB_OPT_FLOAT, .offset = AT(beta1), .default_text = "auto", .min = 0, .max = 1, .category = TRAIN,
+     .help = "of adamw and lamb, decay of the mean of gradients; auto: 0.9", .flags = DPB_OPT_AUTO},
+    {.name = "beta2", .type = DPB_OPT_FLOAT, .offset = AT(beta2), .default_text = "auto", .min = 0, .max = 1, .category = TRAIN,
+     .help = "of adamw and lamb, decay of the mean of their squares; auto: 0.999", .flags = DPB_OPT_AUTO},
+    {.name = "eps", .type = DPB_OPT_FLOAT, .offset = AT(eps), .default_text = "auto", .min = 0, .max = 1, .category = TRAIN,
+     .help = "what is added to a divisor, of all but sgd; auto: adamw 1e-8, lamb 1e-6, lars 0, both adagrads 1e-10", .flags = DPB_OPT_AUTO},
     {.name = "weight-decay", .type = DPB_OPT_FLOAT, .offset = AT(weight_decay), .default_text = "auto", .min = 0, .max = 1, .category = TRAIN,
-     .help = "L2 penalty; auto takes the workload's", .flags = DPB_OPT_AUTO},
+     .help = "pull of parameters to 0; auto as for --lr", .flags = DPB_OPT_AUTO},
+    {.name = "trust", .type = DPB_OPT_FLOAT, .offset = AT(trust), .default_text = "auto", .min = 0, .max = 1000, .category = TRAIN,
+     .help = "trust coefficient of lars; auto: 0.001", .flags = DPB_OPT_AUTO},
     {.name = "seed", .type = DPB_OPT_INT, .offset = AT(seed), .default_text = "1", .min = 0, .max = 9e15, .category = TRAIN,
      .help = "of initial parameters, shuffling, synthetic data and the order of cells"},
 
@@ -129,15 +149,6 @@ static dpb_status set_int(dpb_config *config, const char *name, int64_t value)
 {
     char text[32];
     snprintf(text, sizeof(text), "%" PRId64, value);
-    return dpb_config_set(config, name, text);
-}
-
-static dpb_status set_default(dpb_config *config, const char *name, double current, double value)
-{
-    if (!isnan(current))
-        return DPB_OK;
-    char text[DPB_UNIT_TEXT_BYTES];
-    dpb_format_f64(value, text, sizeof(text));
     return dpb_config_set(config, name, text);
 }
 
@@ -221,6 +232,49 @@ static dpb_status resolve_data(dpb_config *config, const struct dpb_workload_ops
     return dpb_config_set(config, "data", kind);
 }
 
+/* What `name`, now `current`, is: as given, or `usual`, which is NaN when the optimizer does not
+ * use it. */
+static dpb_status resolve_setting(dpb_config *config, const char *optimizer, const char *name,
+                                  double current, double usual)
+{
+    char text[DPB_UNIT_TEXT_BYTES];
+    if (isnan(usual) && !isnan(current)) {
+        dpb_error("--%s cannot take effect: optimizer \"%s\" does not use it", name, optimizer);
+        dpb_log_hint("leave --%s out, or choose another --optimizer", name);
+        return DPB_ERR_USAGE;
+    }
+    if (isnan(usual) || !isnan(current))
+        return DPB_OK;
+    dpb_format_f64(usual, text, sizeof(text));
+    return dpb_config_set(config, name, text);
+}
+
+/* The workload's settings suit its own optimizer only. */
+static dpb_status resolve_optimizer(dpb_config *config, const struct dpb_workload_ops *workload)
+{
+    const struct dpb_experiment *e = dpb_config_struct(config, "experiment");
+    enum dpb_optimizer_kind own = workload->training.optimizer;
+    enum dpb_optimizer_kind kind =
+            e->optimizer == DPB_OPTIMIZER_AUTO ? own : (enum dpb_optimizer_kind)e->optimizer;
+    const char *text = dpb_optimizer_text(kind);
+    struct dpb_optimizer_config usual = kind == own ? dpb_training_optimizer(&workload->training)
+                                                    : dpb_optimizer_defaults(kind);
+    if (kind == DPB_OPTIMIZER_ROWWISE_ADAGRAD &&
+        !dpb_model_has_tables(workload->model(dpb_config_struct(config, "workload")))) {
+        dpb_error("--optimizer: \"%s\" cannot take effect: workload \"%s\" has no embedding tables",
+                  text, workload->name);
+        dpb_log_hint("use --optimizer adagrad, which it is for everything else");
+        return DPB_ERR_USAGE;
+    }
+    if (e->optimizer == DPB_OPTIMIZER_AUTO)
+        DPB_TRY(dpb_config_set(config, "optimizer", text));
+#define RESOLVE(member, name) DPB_TRY(resolve_setting(config, text, name, e->member, usual.member));
+    DPB_OPTIMIZER_SETTING_MAP(RESOLVE)
+#undef RESOLVE
+    usual = dpb_experiment_optimizer(e);
+    return dpb_optimizer_config_check(&usual);
+}
+
 dpb_status dpb_experiment_resolve(dpb_config *config, const struct dpb_registry *registry,
                                   int cores, int64_t most_ranks)
 {
@@ -257,9 +311,16 @@ dpb_status dpb_experiment_resolve(dpb_config *config, const struct dpb_registry 
     DPB_TRY(resolve_data(config, workload));
     if (e->threads_per_rank == DPB_AUTO)
         DPB_TRY(set_threads(config, threads_of(cores, most_ranks), threads_of(cores, e->ranks)));
-    DPB_TRY(set_default(config, "lr", e->lr, workload->training.lr));
-    DPB_TRY(set_default(config, "momentum", e->momentum, workload->training.momentum));
-    return set_default(config, "weight-decay", e->weight_decay, workload->training.weight_decay);
+    return resolve_optimizer(config, workload);
+}
+
+struct dpb_optimizer_config dpb_experiment_optimizer(const struct dpb_experiment *e)
+{
+    struct dpb_optimizer_config config = {.kind = (enum dpb_optimizer_kind)e->optimizer};
+#define COPY(member, name) config.member = e->member;
+    DPB_OPTIMIZER_SETTING_MAP(COPY)
+#undef COPY
+    return config;
 }
 
 bool dpb_experiment_is_weak(const dpb_config *config)

@@ -133,10 +133,11 @@ void dpb_memory_predict(const struct dpb_registry *registry, const dpb_config *c
     const struct dpb_comm_ops *comm = dpb_registry_comm(registry, e->comm);
     const void *options = dpb_config_struct(config, "workload");
     const struct dpb_model *model = workload->model(options);
+    const struct dpb_optimizer_config optimizer = dpb_experiment_optimizer(e);
     struct dpb_step_memory step;
 
     *memory = (struct dpb_memory){.ranks = e->ranks};
-    dpb_step_memory_predict(model, &step);
+    dpb_step_memory_predict(model, &optimizer, &step);
     memory->part_bytes[DPB_MEMORY_PARAMETERS] = step.parameters;
     memory->part_bytes[DPB_MEMORY_GRADIENTS] = step.gradients;
     memory->part_bytes[DPB_MEMORY_OPTIMIZER] = step.optimizer;

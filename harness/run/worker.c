@@ -202,9 +202,8 @@ static dpb_status open_engine(struct worker *w)
             .batch_max = dpb_loader_batch_max(w->loader),
             .global_batch = w->e->global_batch,
             .seed = (uint64_t)w->e->seed,
-            .lr = integers ? w->workload->training.lr : w->e->lr,
-            .momentum = integers ? w->workload->training.momentum : w->e->momentum,
-            .weight_decay = integers ? w->workload->training.weight_decay : w->e->weight_decay,
+            .optimizer = integers ? dpb_training_optimizer(&w->workload->training)
+                                  : dpb_experiment_optimizer(w->e),
             .sum_gradients = integers,
             .progress = progress,
             .progress_ctx = w,

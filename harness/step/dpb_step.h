@@ -11,6 +11,7 @@
 
 #include "dpb_comm.h"
 #include "dpb_json.h"
+#include "dpb_optimizer.h"
 #include "dpb_recorder.h"
 #include "dpb_strategy.h"
 #include "dpb_workload.h"
@@ -50,7 +51,7 @@ struct dpb_step_config {
     int64_t batch_max;    /* most samples of this rank in a batch */
     int64_t global_batch; /* the loss is the mean over it */
     uint64_t seed;
-    double lr, momentum, weight_decay;
+    struct dpb_optimizer_config optimizer;
     bool sum_gradients; /* verification with integer gradients: sum, do not average */
     /* Told where this rank is, for messages about ranks that died or hang; cheap, may be NULL. */
     void (*progress)(void *ctx, int64_t step, enum dpb_phase phase, int bucket);
@@ -105,7 +106,9 @@ dpb_json *dpb_step_memory_json(const dpb_step_engine *engine);
 struct dpb_step_memory {
     int64_t parameters, gradients, optimizer;
 };
-void dpb_step_memory_predict(const struct dpb_model *model, struct dpb_step_memory *memory);
+void dpb_step_memory_predict(const struct dpb_model *model,
+                             const struct dpb_optimizer_config *optimizer,
+                             struct dpb_step_memory *memory);
 
 /* XXH3 of all parameters in registration order (and buffers, when a workload has some). */
 uint64_t dpb_step_param_hash(const dpb_step_engine *engine);

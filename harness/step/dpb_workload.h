@@ -11,6 +11,7 @@
 #include <stdint.h>
 
 #include "dpb_device.h"
+#include "dpb_optimizer.h"
 #include "dpb_options.h"
 #include "dpb_recorder.h"
 #include "dpb_status.h"
@@ -28,7 +29,8 @@ struct dpb_param_info {
     int rank;
     int64_t dim[DPB_TENSOR_RANK_MAX];
     int64_t numel;
-    int layer; /* index in dpb_model.layers */
+    int layer;  /* index in dpb_model.layers */
+    bool table; /* an embedding table [rows, columns], of which a batch uses some rows */
 };
 
 struct dpb_layer_info {
@@ -70,6 +72,8 @@ struct dpb_model {
 /* Sums over a model: parameters, and MACs of one sample forward. */
 int64_t dpb_model_param_elements(const struct dpb_model *model);
 int64_t dpb_model_fwd_macs_per_sample(const struct dpb_model *model);
+/* Has it parameters that are embedding tables? */
+bool dpb_model_has_tables(const struct dpb_model *model);
 
 /* One rank's share of a global batch. */
 struct dpb_batch {
@@ -118,10 +122,15 @@ struct dpb_forward_result {
 /* A gradient is complete on the launcher's stream. A failure stops the backward pass. */
 typedef dpb_status (*dpb_grad_ready)(void *ctx, int param);
 
-/* Suggested training settings: what --lr auto and its like resolve to. */
+/* Suggested training: what --optimizer auto, and with that optimizer --lr auto and its like,
+ * resolve to. Momentum counts where the optimizer has one. */
 struct dpb_training_defaults {
+    enum dpb_optimizer_kind optimizer;
     double lr, momentum, weight_decay;
 };
+
+/* Settings of the optimizer that the workload suggests. */
+struct dpb_optimizer_config dpb_training_optimizer(const struct dpb_training_defaults *training);
 
 struct dpb_workload_ops {
     int version; /* DPB_WORKLOAD_OPS_VERSION */

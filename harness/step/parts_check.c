@@ -109,3 +109,11 @@ int64_t dpb_model_fwd_macs_per_sample(const struct dpb_model *model)
         macs += model->layers[l].fwd_macs_per_sample;
     return macs;
 }
+
+bool dpb_model_has_tables(const struct dpb_model *model)
+{
+    for (int p = 0; p < model->param_count; p++)
+        if (model->params[p].table)
+            return true;
+    return false;
+}

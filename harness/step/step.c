@@ -197,17 +197,15 @@ static dpb_status optimize(struct dpb_step_engine *engine)
     const struct dpb_strategy_ops *strategy = engine->config.strategy;
 
     for (int p = 0; p < engine->model->param_count; p++) {
-        const struct dpb_sgd_args sgd = {
-                .param = engine->param[p],
+        const struct optimizer_place place = {
+                .param = &engine->model->params[p],
+                .value = engine->param[p],
                 .grad = engine->grad[p],
-                .momentum = engine->momentum + engine->param_offset[p],
-                .count = engine->model->params[p].numel,
-                .lr = (float)engine->config.lr,
-                .mu = (float)engine->config.momentum,
-                .weight_decay = (float)engine->config.weight_decay,
+                .state = {engine->state[p][0], engine->state[p][1]},
         };
 
-        DPB_TRY(dpb_launch(&engine->launcher, engine->sgd_name[p], DPB_OP_SGD_MOMENTUM, &sgd));
+        DPB_TRY(optimizer_launch(&engine->config.optimizer, &place, engine->steps_done + 1,
+                                 &engine->launcher, engine->update_name[p]));
     }
     if (strategy->after_optimizer)
         DPB_TRY(strategy->after_optimizer(engine->strategy));

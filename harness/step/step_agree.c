@@ -36,9 +36,10 @@ static uint64_t hash_of_run(const struct dpb_step_engine *engine)
     hash_i64(state, config->global_batch);
     hash_i64(state, (int64_t)config->seed);
     hash_i64(state, config->sum_gradients);
-    hash_f64(state, config->lr);
-    hash_f64(state, config->momentum);
-    hash_f64(state, config->weight_decay);
+    hash_i64(state, config->optimizer.kind);
+#define HASH_SETTING(member, name) hash_f64(state, config->optimizer.member);
+    DPB_OPTIMIZER_SETTING_MAP(HASH_SETTING)
+#undef HASH_SETTING
     hash_i64(state, engine->model->param_count);
     for (int p = 0; p < engine->model->param_count; p++) {
         hash_text(state, engine->model->params[p].name);

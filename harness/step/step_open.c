@@ -29,12 +29,22 @@ static dpb_status check_model(const struct dpb_step_engine *engine)
     }
     for (int p = 0; p < model->param_count; p++) {
         const struct dpb_param_info *param = &model->params[p];
+        int64_t numel = 1;
 
         if (param->numel < 1 || param->dtype != DPB_F32) {
             dpb_error("workload \"%s\": parameter \"%s\" has %lld elements of type %s; the step "
                       "engine trains fp32 parameters with at least one element",
                       name, param->name, (long long)param->numel, dpb_dtype_text(param->dtype));
             return DPB_ERR_UNSUPPORTED;
+        }
+        for (int i = 0; i < param->rank; i++)
+            numel *= param->dim[i];
+        if (param->rank < 1 || numel != param->numel || (param->table && param->rank != 2)) {
+            dpb_error(
+                    "workload \"%s\": parameter \"%s\" of %lld elements has %d dimensions that do "
+                    "not give them, or is a table that has not two",
+                    name, param->name, (long long)param->numel, param->rank);
+            return DPB_ERR_INTERNAL;
         }
     }
     return DPB_OK;
@@ -50,12 +60,18 @@ static dpb_status check_config(const struct dpb_step_engine *engine)
                   (long long)config->global_batch, (long long)config->batch_max);
         return DPB_ERR_USAGE;
     }
+    DPB_TRY(dpb_optimizer_config_check(&config->optimizer));
     DPB_TRY(dpb_strategy_ops_check(config->strategy));
     DPB_TRY(dpb_workload_ops_check(config->workload));
     return check_model(engine);
 }
 
 /* ---- memory ---- */
+
+static const char *update_suffix(const struct dpb_step_engine *engine, size_t p)
+{
+    return dpb_optimizer_text(optimizer_of(&engine->config.optimizer, &engine->model->params[p]));
+}
 
 static dpb_status alloc_tables(struct dpb_step_engine *engine)
 {
@@ -64,26 +80,36 @@ static dpb_status alloc_tables(struct dpb_step_engine *engine)
     char *name;
 
     for (size_t p = 0; p < params; p++)
-        name_bytes += strlen(engine->model->params[p].name) + sizeof(".sgd");
+        name_bytes += strlen(engine->model->params[p].name) + sizeof(".") +
+                      strlen(update_suffix(engine, p));
     engine->param_offset = calloc(params, sizeof(*engine->param_offset));
     engine->param = calloc(params, sizeof(*engine->param));
     engine->grad = calloc(params, sizeof(*engine->grad));
+    engine->state = calloc(params, sizeof(*engine->state));
     engine->ready_order = calloc(params, sizeof(*engine->ready_order));
     /* A plan has at most one unit per parameter. */
     engine->unit_ready = calloc(params, sizeof(*engine->unit_ready));
     engine->in_flight = calloc(params, sizeof(*engine->in_flight));
-    engine->sgd_name = calloc(params, sizeof(*engine->sgd_name));
+    engine->update_name = calloc(params, sizeof(*engine->update_name));
     engine->name_text = calloc(1, name_bytes);
-    if (!engine->param_offset || !engine->param || !engine->grad || !engine->ready_order ||
-        !engine->unit_ready || !engine->in_flight || !engine->sgd_name || !engine->name_text)
+    if (!engine->param_offset || !engine->param || !engine->grad || !engine->state ||
+        !engine->ready_order || !engine->unit_ready || !engine->in_flight || !engine->update_name ||
+        !engine->name_text)
         return no_memory("its tables");
 
     name = engine->name_text;
     for (size_t p = 0; p < params; p++) {
-        engine->sgd_name[p] = name;
-        name = stpcpy(stpcpy(name, engine->model->params[p].name), ".sgd") + 1;
+        engine->update_name[p] = name;
+        name = stpcpy(stpcpy(name, engine->model->params[p].name), ".");
+        name = stpcpy(name, update_suffix(engine, p)) + 1;
     }
     return ready_set_init(&engine->ready, engine->model);
+}
+
+static int64_t aligned_bytes(int64_t elements)
+{
+    return (elements * (int64_t)sizeof(float) + PARAM_ALIGN_BYTES - 1) / PARAM_ALIGN_BYTES *
+           PARAM_ALIGN_BYTES;
 }
 
 /* Bytes of all parameters in registration order, each at a multiple of PARAM_ALIGN_BYTES, and,
@@ -93,20 +119,40 @@ static int64_t lay_out_params(const struct dpb_model *model, int64_t *offset)
     int64_t bytes = 0;
 
     for (int p = 0; p < model->param_count; p++) {
-        const int64_t param_bytes = model->params[p].numel * (int64_t)sizeof(float);
-
         if (offset)
             offset[p] = bytes / (int64_t)sizeof(float);
-        bytes += (param_bytes + PARAM_ALIGN_BYTES - 1) / PARAM_ALIGN_BYTES * PARAM_ALIGN_BYTES;
+        bytes += aligned_bytes(model->params[p].numel);
     }
     return bytes;
 }
 
-void dpb_step_memory_predict(const struct dpb_model *model, struct dpb_step_memory *memory)
+/* The same of the optimizer's state: bytes, and, unless `base` is NULL, where each array is. */
+static int64_t lay_out_state(const struct dpb_model *model,
+                             const struct dpb_optimizer_config *optimizer, float *base,
+                             float *(*state)[OPTIMIZER_ARRAYS])
+{
+    int64_t bytes = 0;
+
+    for (int p = 0; p < model->param_count; p++) {
+        int64_t elements[OPTIMIZER_ARRAYS];
+
+        optimizer_state_elements(optimizer, &model->params[p], elements);
+        for (int i = 0; i < OPTIMIZER_ARRAYS; i++) {
+            if (base && elements[i] > 0)
+                state[p][i] = base + bytes / (int64_t)sizeof(float);
+            bytes += aligned_bytes(elements[i]);
+        }
+    }
+    return bytes;
+}
+
+void dpb_step_memory_predict(const struct dpb_model *model,
+                             const struct dpb_optimizer_config *optimizer,
+                             struct dpb_step_memory *memory)
 {
     memory->parameters = lay_out_params(model, NULL);
     memory->gradients = dpb_unit_plan_arena_bound(model->params, model->param_count);
-    memory->optimizer = memory->parameters;
+    memory->optimizer = lay_out_state(model, optimizer, NULL, NULL);
 }
 
 static dpb_status alloc_arenas(struct dpb_step_engine *engine)
@@ -118,8 +164,12 @@ static dpb_status alloc_arenas(struct dpb_step_engine *engine)
     engine->param_arena_bytes = (size_t)lay_out_params(model, engine->param_offset);
     DPB_TRY(device->alloc(engine->config.device, engine->param_arena_bytes, &memory));
     engine->params = memory;
-    DPB_TRY(device->alloc(engine->config.device, engine->param_arena_bytes, &memory));
-    engine->momentum = memory;
+    engine->state_arena_bytes = (size_t)lay_out_state(model, &engine->config.optimizer, NULL, NULL);
+    if (engine->state_arena_bytes > 0) {
+        DPB_TRY(device->alloc(engine->config.device, engine->state_arena_bytes, &memory));
+        engine->optimizer_state = memory;
+        lay_out_state(model, &engine->config.optimizer, engine->optimizer_state, engine->state);
+    }
     for (int p = 0; p < model->param_count; p++)
         engine->param[p] = engine->params + engine->param_offset[p];
 
@@ -250,8 +300,8 @@ void dpb_step_close(dpb_step_engine *engine)
      * may still be in flight: closing the comm ends both. */
     if (engine->gradients && (!engine->failed || engine->failed_by_all))
         engine->comm_ops->buffer_free(engine->config.comm, engine->gradients);
-    if (engine->momentum)
-        device->free(engine->config.device, engine->momentum);
+    if (engine->optimizer_state)
+        device->free(engine->config.device, engine->optimizer_state);
     if (engine->params)
         device->free(engine->config.device, engine->params);
     if (engine->launcher.stream)
@@ -265,10 +315,11 @@ void dpb_step_close(dpb_step_engine *engine)
     free(engine->packed);
     free(engine->hashes);
     free(engine->name_text);
-    free(engine->sgd_name);
+    free(engine->update_name);
     free(engine->in_flight);
     free(engine->unit_ready);
     free(engine->ready_order);
+    free(engine->state);
     free(engine->grad);
     free(engine->param);
     free(engine->param_offset);

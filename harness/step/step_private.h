@@ -5,6 +5,7 @@
 #include <xxhash.h>
 
 #include "dpb_step.h"
+#include "optimizer.h"
 #include "strategies/ready_set.h"
 
 /* What is under way on one unit. */
@@ -23,16 +24,19 @@ struct dpb_step_engine {
     dpb_workload *workload;
     dpb_strategy *strategy;
 
-    /* Memory. Parameters and momentum lie in registration order, each at a multiple of 64 bytes. */
-    float *params, *momentum;
-    float *packed; /* for dpb_step_params(); NULL until it is asked for */
-    size_t param_arena_bytes;
+    /* Memory. Parameters lie in registration order, and so does the optimizer's state, each array
+     * at a multiple of 64 bytes. */
+    float *params;
+    float *optimizer_state; /* NULL when the optimizer keeps none */
+    float *packed;          /* for dpb_step_params(); NULL until it is asked for */
+    size_t param_arena_bytes, state_arena_bytes;
     char *gradients; /* the comm's buffer */
     int64_t gradient_arena_bytes;
-    int64_t *param_offset; /* in floats */
-    float **param, **grad; /* views, per parameter */
+    int64_t *param_offset;             /* in floats */
+    float **param, **grad;             /* views, per parameter */
+    float *(*state)[OPTIMIZER_ARRAYS]; /* the same of the optimizer's state */
     char *name_text;
-    const char **sgd_name; /* per parameter: "conv1.weight.sgd" */
+    const char **update_name; /* per parameter: "conv1.weight.adamw" */
 
     /* The plan in force is plans[current]; the strategy may point to it, so it never moves. */
     struct dpb_unit_plan plans[2];

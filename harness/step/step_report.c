@@ -57,7 +57,7 @@ dpb_json *dpb_step_memory_json(const dpb_step_engine *engine)
 
     dpb_json_set_int(json, "parameters", (int64_t)engine->param_arena_bytes);
     dpb_json_set_int(json, "gradients", engine->gradient_arena_bytes);
-    dpb_json_set_int(json, "optimizer", (int64_t)engine->param_arena_bytes);
+    dpb_json_set_int(json, "optimizer", (int64_t)engine->state_arena_bytes);
     dpb_json_set_int(json, "activations",
                      engine->config.workload->activation_bytes(engine->workload));
     return json;

@@ -121,6 +121,18 @@ load helper
     assert_json "$(records_file)" 'len(d[0]["rank_median_step_ns"])' 5
 }
 
+@test "the record says which optimizer trained, and its settings" {
+    dpbench run "${quick[@]}" --ranks 2 --optimizer adamw --beta2 0.75 -o out
+    assert_exit 0
+    file=$(records_file)
+    assert_json "$file" '[d[0]["config"][k] for k in ("optimizer", "lr", "beta1", "beta2", "momentum")]' \
+        '["adamw", 0.001, 0.9, 0.75, null]'
+    assert_json "$file" 'd[0]["memory"]["parts"]["optimizer"] == d[0]["memory"]["predicted"]["optimizer"]' \
+        true
+    assert_json "$file" 'd[0]["memory"]["parts"]["optimizer"] == 2 * d[0]["memory"]["parts"]["parameters"]' \
+        true
+}
+
 @test "a locale with a decimal comma changes nothing" {
     mkdir locale
     localedef -i de_DE -f UTF-8 locale/de_DE.UTF-8 >/dev/null 2>&1 ||

@@ -21,6 +21,13 @@ load helper
     refute_output '^FAIL'
 }
 
+@test "verify holds optimizers that divide by the gradient to a share of elements" {
+    dpbench verify --data synthetic --workload mnist-mlp --ranks 2 --global-batch 16 \
+        --optimizer adagrad
+    assert_exit 0
+    assert_output 'beyond 5e-05 .* 1 % may be, since adagrad'
+}
+
 @test "verify works with ring and tiny buckets" {
     dpbench verify --data synthetic --workload mnist-cnn --ranks 2 --global-batch 16 \
         --algorithm ring --bucket 4KiB

@@ -1,5 +1,7 @@
 #include "dpb_test.h"
 
+#include <math.h>
+
 #include "dpb_experiment.h"
 #include "dpb_log.h"
 #include "dpb_plan.h"
@@ -245,6 +247,71 @@ static void test_batches(void **state)
     assert_non_null(strstr(errors, "--batch-per-rank 1000000000 with 2 ranks"));
 }
 
+/* ---- the optimizer ---- */
+
+static void expect_optimizer(const char *flags, const struct dpb_optimizer_config *expected)
+{
+    struct dpb_plan plan;
+    assert_int_equal(build_with(flags, NULL, true, 2, &plan), DPB_OK);
+    struct dpb_optimizer_config got = dpb_experiment_optimizer(cell(&plan, 0));
+    assert_int_equal(got.kind, expected->kind);
+    assert_int_equal(cell(&plan, 0)->optimizer, expected->kind);
+#define SAME(member, name)                                                                         \
+    if (!(got.member == expected->member || (isnan(got.member) && isnan(expected->member))))       \
+        fail_msg("%s: %s is %g, expected %g", flags, name, got.member, expected->member);
+    DPB_OPTIMIZER_SETTING_MAP(SAME)
+#undef SAME
+    dpb_plan_release(&plan);
+}
+
+static void test_optimizer_settings(void **state)
+{
+    (void)state;
+    struct dpb_optimizer_config expected = dpb_optimizer_defaults(DPB_OPTIMIZER_SGD);
+    expected.lr = 0.02; /* of mnist-cnn; its momentum is 0.9 */
+    expect_optimizer("ranks=2", &expected);
+    expect_optimizer("ranks=2 optimizer=sgd momentum=auto", &expected);
+    expected.momentum = 0.5;
+    expect_optimizer("ranks=2 momentum=0.5", &expected);
+    expected = dpb_optimizer_defaults(DPB_OPTIMIZER_ADAMW); /* not the workload's rate for sgd */
+    expect_optimizer("ranks=2 optimizer=adamw", &expected);
+    expected.eps = 0.5;
+    expected.beta1 = 0.25;
+    expected.weight_decay = 0;
+    expect_optimizer("ranks=2 optimizer=adamw eps=0.5 beta1=0.25 weight-decay=0 momentum=auto",
+                     &expected);
+    expected = dpb_optimizer_defaults(DPB_OPTIMIZER_LARS);
+    expected.trust = 0.25;
+    expected.momentum = 0.5;
+    expect_optimizer("ranks=2 optimizer=lars trust=0.25 momentum=0.5", &expected);
+    expected = dpb_optimizer_defaults(DPB_OPTIMIZER_ADAGRAD);
+    expect_optimizer("ranks=2 optimizer=adagrad", &expected);
+}
+
+static void test_optimizer_settings_without_effect(void **state)
+{
+    static const struct {
+        const char *flags, *error;
+    } cases[] = {
+            {"optimizer=adamw momentum=0.9", "--momentum cannot take effect"},
+            {"optimizer=lamb trust=0.1", "--trust cannot take effect: optimizer \"lamb\""},
+            {"optimizer=lars beta1=0.9", "--beta1 cannot take effect"},
+            {"optimizer=adagrad beta2=0.9", "--beta2 cannot take effect"},
+            {"eps=0.1", "--eps cannot take effect: optimizer \"sgd\""},
+            {"optimizer=sgd,adamw momentum=0.9", "--momentum cannot take effect"},
+            {"optimizer=rowwise-adagrad", "workload \"mnist-cnn\" has no embedding tables"},
+            {"optimizer=adamw beta1=1", "beta1 1 is not below 1"},
+            {"optimizer=adagrad eps=0", "eps 0 is not above 0"},
+    };
+    struct dpb_plan plan;
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        assert_int_equal(build_with(cases[i].flags, NULL, true, 2, &plan), DPB_ERR_USAGE);
+        if (!strstr(errors, cases[i].error) || !strstr(errors, "hint:"))
+            fail_msg("%s: \"%s\" does not say \"%s\"", cases[i].flags, errors, cases[i].error);
+    }
+}
+
 static void test_json_round_trip(void **state)
 {
     (void)state;
@@ -356,6 +423,8 @@ int main(void)
             cmocka_unit_test(test_what_acts_nowhere_is_an_error),
             cmocka_unit_test(test_file_and_flags),
             cmocka_unit_test(test_batches),
+            cmocka_unit_test(test_optimizer_settings),
+            cmocka_unit_test(test_optimizer_settings_without_effect),
             cmocka_unit_test(test_json_round_trip),
             cmocka_unit_test(test_repro_line_names_what_was_given),
             cmocka_unit_test(test_repro_line_names_threads_of_the_sweep),

@@ -39,8 +39,7 @@ void rig_init(struct rig *rig, const struct dpb_strategy_ops *strategy, int worl
             .batch_max = RIG_BATCH,
             .global_batch = RIG_BATCH,
             .seed = RIG_SEED,
-            .lr = 0.25,
-            .momentum = 0.5,
+            .optimizer = {.kind = DPB_OPTIMIZER_SGD, .lr = 0.25, .momentum = 0.5},
             .progress = keep_progress,
             .progress_ctx = &rig->progress,
     };

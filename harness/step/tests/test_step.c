@@ -133,7 +133,8 @@ static void test_memory_and_layout(void **state)
     assert_int_equal(dpb_json_as_int(dpb_json_get(memory, "gradients"), -1), expected * 4);
     assert_true(dpb_json_as_int(dpb_json_get(memory, "activations"), -1) > 0);
     dpb_json_free(memory);
-    dpb_step_memory_predict(rig.config.workload->model(rig.config.workload_options), &predicted);
+    dpb_step_memory_predict(rig.config.workload->model(rig.config.workload_options),
+                            &rig.config.optimizer, &predicted);
     assert_int_equal(predicted.parameters, expected * 4);
     assert_int_equal(predicted.optimizer, expected * 4);
     assert_int_equal(predicted.gradients, expected * 4);

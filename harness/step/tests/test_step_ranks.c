@@ -22,6 +22,7 @@ struct report {
     dpb_status open, step, replicas; /* the last of each */
     int64_t steps;
     uint64_t hash[STEPS]; /* of the parameters after each step */
+    double loss[STEPS];   /* the sum over this rank's samples */
     int64_t elements;
     float params[ELEMENTS_MAX];
     int64_t samples;
@@ -37,7 +38,7 @@ struct run {
     const struct dpb_strategy_ops *strategy;
     struct dpb_ddp_options ddp[RANKS_MAX];
     struct tiny_options options[RANKS_MAX];
-    double lr[RANKS_MAX];
+    struct dpb_optimizer_config optimizer[RANKS_MAX];
     int plant_rank; /* flips a bit of a parameter after step 2; -1: none */
 
     int segment_fd;
@@ -89,6 +90,7 @@ static void train(struct run *run, int rank, dpb_step_engine *engine)
         report->steps++;
         report->samples += times.samples;
         report->loss_sum += times.loss_sum;
+        report->loss[step] = times.loss_sum;
         if (step == 1 && rank == run->plant_rank)
             dpb_step_plant_divergence(engine);
         report->hash[step] = dpb_step_param_hash(engine);
@@ -141,8 +143,7 @@ static void run_rank(int rank, void *shared)
                 .batch_max = run->share[rank],
                 .global_batch = source.global_batch,
                 .seed = 3,
-                .lr = run->lr[rank],
-                .momentum = 0.5,
+                .optimizer = run->optimizer[rank],
                 .sum_gradients = run->sum_gradients,
         };
 
@@ -171,7 +172,8 @@ static struct run *run_new(int ranks, const struct dpb_strategy_ops *strategy,
     for (int r = 0; r < ranks; r++) {
         run->share[r] = share[r];
         run->ddp[r] = *ddp;
-        run->lr[r] = 0.25;
+        run->optimizer[r] = (struct dpb_optimizer_config){
+                .kind = DPB_OPTIMIZER_SGD, .lr = 0.25, .momentum = 0.5};
     }
     return run;
 }
@@ -406,13 +408,106 @@ static void test_other_network_or_settings_on_some_ranks(void **state)
 
     (void)state;
     run->options[1].param_count = 4;
-    run->lr[3] = 0.5;
+    run->optimizer[3].lr = 0.5;
     run_all(run);
     for (int r = 0; r < run->ranks; r++) {
         assert_int_equal(run->report[r].open, DPB_ERR_MISMATCH);
         expect_logged(run, r, "settings of ranks 1, 3 are not those of rank 0");
     }
     run_free(run);
+}
+
+/* ---- every optimizer ---- */
+
+static const int64_t optimizer_share[] = {6, 6, 6};
+
+static struct run *optimizer_run(int ranks, enum dpb_optimizer_kind kind, double lr)
+{
+    struct run *run = run_new(ranks, &dpb_strategy_ddp_ops, &tiny_buckets, optimizer_share);
+
+    for (int r = 0; r < ranks; r++) {
+        run->optimizer[r] = dpb_optimizer_defaults(kind);
+        run->optimizer[r].lr = lr;
+    }
+    return run;
+}
+
+/* Sums of integers are exact, so what every optimizer makes of them is too: the same bits for any
+ * number of ranks, norms of whole tensors included. */
+static void test_optimizers_with_integer_gradients(void **state)
+{
+    static const int64_t whole[] = {18}, thirds[] = {6, 6, 6}, uneven[] = {11, 7};
+
+    (void)state;
+    for (int k = 0; k < DPB_OPTIMIZER_COUNT; k++) {
+        struct run *reference = NULL;
+
+        for (int ranks = 1; ranks <= 3; ranks++) {
+            struct run *run = optimizer_run(ranks, (enum dpb_optimizer_kind)k, 0.01);
+
+            memcpy(run->share,
+                   ranks == 1   ? whole
+                   : ranks == 2 ? uneven
+                                : thirds,
+                   (size_t)ranks * sizeof(int64_t));
+            run->sum_gradients = true;
+            run_all(run);
+            if (ranks == 1) {
+                expect_success(run);
+                assert_true(run->report[0].hash[0] != run->report[0].hash[1]);
+                reference = run;
+            } else {
+                expect_same_training(run, reference);
+                run_free(run);
+            }
+        }
+        run_free(reference);
+    }
+}
+
+static double loss_of_step(const struct run *run, int step)
+{
+    double sum = 0.0;
+
+    for (int r = 0; r < run->ranks; r++)
+        sum += run->report[r].loss[step];
+    return sum;
+}
+
+/* Real gradients: replicas stay identical (the engine compares them after every step), and the loss
+ * falls from step to step. */
+static void test_optimizers_lower_the_loss(void **state)
+{
+    static const double lr[DPB_OPTIMIZER_COUNT] = {
+            [DPB_OPTIMIZER_SGD] = 0.1,     [DPB_OPTIMIZER_ADAMW] = 0.2,
+            [DPB_OPTIMIZER_LAMB] = 0.05,   [DPB_OPTIMIZER_LARS] = 0.5,
+            [DPB_OPTIMIZER_ADAGRAD] = 0.5, [DPB_OPTIMIZER_ROWWISE_ADAGRAD] = 0.5,
+    };
+
+    (void)state;
+    for (int k = 0; k < DPB_OPTIMIZER_COUNT; k++) {
+        for (int ranks = 1; ranks <= 3; ranks++) {
+            struct run *run = optimizer_run(ranks, (enum dpb_optimizer_kind)k, lr[k]);
+
+            for (int r = 0; r < ranks; r++) {
+                run->options[r].least_squares = true;
+                /* A rate that suits its tensors would be far too high for what it leaves alone. */
+                if (k == DPB_OPTIMIZER_LARS)
+                    run->optimizer[r].trust = 0.5;
+            }
+            run_all(run);
+            expect_success(run);
+            for (int r = 1; r < ranks; r++)
+                assert_memory_equal(run->report[r].hash, run->report[0].hash,
+                                    sizeof(run->report[0].hash));
+            for (int step = 1; step < STEPS; step++)
+                if (!(loss_of_step(run, step) < 0.98 * loss_of_step(run, step - 1)))
+                    fail_msg("%s on %d ranks: the loss goes from %g to %g in step %d",
+                             dpb_optimizer_text((enum dpb_optimizer_kind)k), ranks,
+                             loss_of_step(run, step - 1), loss_of_step(run, step), step);
+            run_free(run);
+        }
+    }
 }
 
 /* A rank that fails takes the others with it, at once. */
@@ -447,6 +542,8 @@ int main(void)
             cmocka_unit_test(test_planted_divergence_is_caught),
             cmocka_unit_test(test_other_bucket_size_on_one_rank),
             cmocka_unit_test(test_other_network_or_settings_on_some_ranks),
+            cmocka_unit_test(test_optimizers_with_integer_gradients),
+            cmocka_unit_test(test_optimizers_lower_the_loss),
             cmocka_unit_test(test_rank_that_fails_in_a_step),
     };
 

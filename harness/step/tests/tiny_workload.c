@@ -21,9 +21,15 @@ static const int registration_order[TINY_PARAMS] = {0, 1, 2, 3, 4};
     {                                                                                              \
         .name = (text), .dtype = DPB_F32, .rank = 1, .dim = {(n)}, .numel = (n)                    \
     }
+#define TINY_MATRIX(text, rows, columns, is_table)                                                 \
+    {                                                                                              \
+        .name = (text), .dtype = DPB_F32, .rank = 2, .dim = {(rows), (columns)},                   \
+        .numel = (rows) * (columns), .table = (is_table)                                           \
+    }
 static const struct dpb_param_info tiny_params[TINY_PARAMS] = {
-        TINY_PARAM("in.weight", 48), TINY_PARAM("in.bias", 3),     TINY_PARAM("mid.weight", 1003),
-        TINY_PARAM("mid.bias", 1),   TINY_PARAM("out.weight", 47),
+        TINY_MATRIX("in.weight", 6, 8, false),   TINY_PARAM("in.bias", 3),
+        TINY_MATRIX("mid.weight", 17, 59, true), TINY_PARAM("mid.bias", 1),
+        TINY_MATRIX("out.weight", 47, 1, false),
 };
 static const struct dpb_layer_info tiny_layers[] = {
         {.name = "in", .kind = "test", .fwd_macs_per_sample = 10, .out_elements_per_sample = 1},
@@ -47,6 +53,11 @@ int tiny_gradient(int param, int64_t element, float value, int64_t id)
     return (int)((mixed % 17 + 17) % 17) - 8;
 }
 
+float tiny_target(int param, int64_t element, int64_t id)
+{
+    return (float)((element * 7 + param) % 5 - 2) + (id % 2 ? 0.25f : -0.25f);
+}
+
 double tiny_loss(int64_t id)
 {
     return 0.25 * (double)(id % 9);
@@ -62,6 +73,8 @@ static const struct dpb_model *tiny_model(const void *opaque)
     static const struct dpb_param_info wrong_type[] = {
             {.name = "double", .dtype = DPB_F64, .rank = 1, .dim = {3}, .numel = 3}};
     static const struct dpb_param_info no_elements[] = {TINY_PARAM("empty", 0)};
+    static const struct dpb_param_info flat_table[] = {
+            {.name = "flat", .dtype = DPB_F32, .rank = 1, .dim = {3}, .numel = 3, .table = true}};
     static const struct dpb_model sound = {
             .params = tiny_params,
             .param_count = TINY_PARAMS,
@@ -70,7 +83,8 @@ static const struct dpb_model *tiny_model(const void *opaque)
             .ready_order = tiny_ready_order,
     };
     static const struct dpb_model bad_dtype = {.params = wrong_type, .param_count = 1},
-                                  empty = {.params = no_elements, .param_count = 1};
+                                  empty = {.params = no_elements, .param_count = 1},
+                                  bad_shape = {.params = flat_table, .param_count = 1};
     static struct dpb_model shorter;
     const struct tiny_options *options = opaque;
 
@@ -78,6 +92,8 @@ static const struct dpb_model *tiny_model(const void *opaque)
         return &bad_dtype;
     if (options->empty_param)
         return &empty;
+    if (options->bad_shape)
+        return &bad_shape;
     if (options->param_count == 0)
         return &sound;
     shorter = sound;
@@ -125,6 +141,20 @@ static dpb_status tiny_init(dpb_workload *workload, uint64_t seed)
     return DPB_OK;
 }
 
+static double squared_distance(const dpb_workload *workload, int64_t id)
+{
+    double sum = 0.0;
+
+    for (int p = 0; p < param_count(workload); p++) {
+        for (int64_t i = 0; i < tiny_params[p].numel; i++) {
+            const double apart = (double)(workload->param[p][i] - tiny_target(p, i, id));
+
+            sum += 0.5 * apart * apart;
+        }
+    }
+    return sum;
+}
+
 static dpb_status tiny_forward(dpb_workload *workload, const struct dpb_batch *batch, bool training,
                                struct dpb_forward_result *result)
 {
@@ -138,7 +168,9 @@ static dpb_status tiny_forward(dpb_workload *workload, const struct dpb_batch *b
     dpb_range_begin(workload->launcher->recorder, DPB_LANE_HOST, DPB_EVENT_COMPUTE, "tiny.forward",
                     -1);
     for (int64_t s = 0; s < batch->samples; s++) {
-        sum.loss_sum += tiny_loss(batch->sample_ids[s]);
+        sum.loss_sum += workload->options.least_squares
+                                ? squared_distance(workload, batch->sample_ids[s])
+                                : tiny_loss(batch->sample_ids[s]);
         sum.correct += tiny_is_correct(batch->sample_ids[s]);
     }
     dpb_range_end(workload->launcher->recorder, DPB_LANE_HOST);
@@ -164,11 +196,16 @@ static dpb_status tiny_backward(dpb_workload *workload, const struct dpb_batch *
         const int p = order[n];
 
         for (int64_t i = 0; i < tiny_params[p].numel; i++) {
-            int sum = 0;
+            const float value = workload->param[p][i];
+            float sum = 0.0f;
 
-            for (int64_t s = 0; s < batch->samples; s++)
-                sum += tiny_gradient(p, i, workload->param[p][i], batch->sample_ids[s]);
-            workload->grad[p][i] = grad_scale * (float)sum;
+            for (int64_t s = 0; s < batch->samples; s++) {
+                const int64_t id = batch->sample_ids[s];
+
+                sum += options->least_squares ? value - tiny_target(p, i, id)
+                                              : (float)tiny_gradient(p, i, value, id);
+            }
+            workload->grad[p][i] = grad_scale * sum;
         }
         if (options->forget_last && n == count - 1)
             break;

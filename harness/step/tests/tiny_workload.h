@@ -17,7 +17,10 @@ struct tiny_options {
     bool nan_loss;
     int64_t fail_forward;  /* number of the forward pass that fails, from 1; 0: none */
     int64_t fail_backward; /* the same of the backward pass */
-    bool bad_dtype, empty_param;
+    bool bad_dtype, empty_param, bad_shape;
+    /* Training makes sense: the loss of a sample is half the squared distance of all parameters
+     * from tiny_target(), and gradients are its gradients. */
+    bool least_squares;
 };
 
 extern const struct dpb_workload_ops tiny_workload_ops;
@@ -30,6 +33,8 @@ int64_t tiny_numel(int param);
 float tiny_initial(int param, int64_t element, uint64_t seed);
 /* The gradient that sample `id` adds to an element whose value is `value`. */
 int tiny_gradient(int param, int64_t element, float value, int64_t id);
+/* Where least_squares wants an element to be. */
+float tiny_target(int param, int64_t element, int64_t id);
 /* The loss and correctness of sample `id`. */
 double tiny_loss(int64_t id);
 bool tiny_is_correct(int64_t id);

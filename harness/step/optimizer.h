@@ -1,0 +1,33 @@
+/* optimizer.h: what an optimizer keeps for a parameter, and how it updates one. Private to this
+ * folder. */
+#ifndef DPB_STEP_OPTIMIZER_H
+#define DPB_STEP_OPTIMIZER_H
+
+#include "dpb_optimizer.h"
+#include "dpb_workload.h"
+
+#define OPTIMIZER_ARRAYS 2 /* of state, at most */
+
+/* The optimizer that acts on `param`: row-wise Adagrad acts on embedding tables only. */
+enum dpb_optimizer_kind optimizer_of(const struct dpb_optimizer_config *config,
+                                     const struct dpb_param_info *param);
+
+/* Elements of each array of state of `param`; 0 for an array that there is not. */
+void optimizer_state_elements(const struct dpb_optimizer_config *config,
+                              const struct dpb_param_info *param,
+                              int64_t elements[OPTIMIZER_ARRAYS]);
+
+/* One parameter and its state, where they are. */
+struct optimizer_place {
+    const struct dpb_param_info *param;
+    float *value;
+    const float *grad;
+    float *state[OPTIMIZER_ARRAYS]; /* NULL for an array that there is not */
+};
+
+/* Launch the update of one parameter in training step `step`, from 1, recorded as `name`. */
+dpb_status optimizer_launch(const struct dpb_optimizer_config *config,
+                            const struct optimizer_place *place, int64_t step,
+                            const struct dpb_launcher *launcher, const char *name);
+
+#endif
