@@ -20,6 +20,13 @@ extern const struct dpb_workload_ops dpb_workload_dlrm_small_ops;
  * element): sums are exact, so that strategies and rank counts can be compared bit by bit. */
 extern const struct dpb_workload_ops dpb_workload_integers_ops;
 
+/* Pre-training networks of `--sequence` tokens per sample: hidden words and sentence pairs (BERT),
+ * or the next token at every position (GPT-2). The word embedding is the decoder's weight as well:
+ * its gradient, the largest by far, is ready last. */
+extern const struct dpb_workload_ops dpb_workload_bert_base_ops;
+extern const struct dpb_workload_ops dpb_workload_bert_large_ops;
+extern const struct dpb_workload_ops dpb_workload_gpt2_small_ops;
+
 #ifdef __cplusplus
 }
 #endif

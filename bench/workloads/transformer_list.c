@@ -39,6 +39,7 @@ static int add_layer(struct dpb_transformer_list *list, const char *kind, const 
             .rows = rows, .in = in, .out = out, .weight = -1, .bias = -1};
     snprintf(layer->name, sizeof(layer->name), "%s", name);
     join_name(list, layer->op.fwd, name, "fwd");
+    join_name(list, layer->op.add, name, "add");
     join_name(list, layer->op.bwd, name, "bwd");
     join_name(list, layer->op.bwd_bias, name, "bwd-bias");
     join_name(list, layer->op.bwd_weights, name, "bwd-weights");

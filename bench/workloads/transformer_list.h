@@ -40,6 +40,7 @@ struct dpb_transformer_shape {
 /* What ranges of this layer's operators are called in traces. */
 struct dpb_transformer_op_names {
     char fwd[DPB_TRANSFORMER_NAME_BYTES];
+    char add[DPB_TRANSFORMER_NAME_BYTES]; /* a sum with what goes around the layer */
     char bwd[DPB_TRANSFORMER_NAME_BYTES];
     char bwd_bias[DPB_TRANSFORMER_NAME_BYTES];
     char bwd_weights[DPB_TRANSFORMER_NAME_BYTES];

@@ -14,6 +14,9 @@ static const struct dpb_workload_ops *const workloads[] = {
         &dpb_workload_mnist_cnn_ops,
         &dpb_workload_mnist_mlp_ops,
         &dpb_workload_dlrm_small_ops,
+        &dpb_workload_bert_base_ops,
+        &dpb_workload_bert_large_ops,
+        &dpb_workload_gpt2_small_ops,
 };
 static const struct dpb_device_ops *const devices[] = {&dpb_device_cpu_ops};
 static const struct dpb_comm_ops *const comms[] = {&dpb_comm_shm_ops};

@@ -1,0 +1,126 @@
+#include "dpb_workloads.h"
+
+#include "transformer.h"
+
+struct bert_options {
+    int64_t sequence;
+};
+
+#define LONGEST 512 /* positions that have an embedding */
+
+static const struct dpb_option option_rows[] = {
+        {.name = "sequence",
+         .type = DPB_OPT_INT,
+         .offset = offsetof(struct bert_options, sequence),
+         .default_text = "128",
+         .min = 8,
+         .max = LONGEST,
+         .category = "Training",
+         .unit = "tokens",
+         .help = "length of a sample; 5 of every 32 tokens are hidden and predicted"},
+};
+
+static const struct dpb_option_table base_options = {.kind = "workload",
+                                                     .owner = "bert-base",
+                                                     .rows = option_rows,
+                                                     .row_count = 1,
+                                                     .config_bytes = sizeof(struct bert_options)};
+
+static const struct dpb_option_table large_options = {.kind = "workload",
+                                                      .owner = "bert-large",
+                                                      .rows = option_rows,
+                                                      .row_count = 1,
+                                                      .config_bytes = sizeof(struct bert_options)};
+
+/* 20 of 128 tokens are predicted and 80 of 512, as in BERT's pre-training data. */
+static const struct dpb_transformer_list *list_of(int blocks, int heads, const void *options)
+{
+    int64_t sequence = options ? ((const struct bert_options *)options)->sequence : 128;
+    const struct dpb_transformer_shape shape = {.family = DPB_TRANSFORMER_BERT,
+                                                .blocks = blocks,
+                                                .heads = heads,
+                                                .hidden = 64 * heads,
+                                                .inner = 4 * 64 * heads,
+                                                .vocabulary = 30522,
+                                                .positions = LONGEST,
+                                                .sequence = sequence,
+                                                .predicted = sequence * 5 / 32};
+
+    return dpb_transformer_list_of(&shape);
+}
+
+static const struct dpb_transformer_list *base_list(const void *options)
+{
+    return list_of(12, 12, options);
+}
+
+static const struct dpb_transformer_list *large_list(const void *options)
+{
+    return list_of(24, 16, options);
+}
+
+static const struct dpb_model *base_model(const void *options)
+{
+    return &base_list(options)->model;
+}
+
+static const struct dpb_model *large_model(const void *options)
+{
+    return &large_list(options)->model;
+}
+
+static dpb_status open_base(const struct dpb_workload_config *config, dpb_workload **workload)
+{
+    return dpb_transformer_open(&dpb_workload_bert_base_ops, base_list(config->options), config,
+                                workload);
+}
+
+static dpb_status open_large(const struct dpb_workload_config *config, dpb_workload **workload)
+{
+    return dpb_transformer_open(&dpb_workload_bert_large_ops, large_list(config->options), config,
+                                workload);
+}
+
+static int64_t base_bytes_for(const void *options, int64_t batch_max)
+{
+    return dpb_transformer_activation_bytes_for(base_list(options), batch_max);
+}
+
+static int64_t large_bytes_for(const void *options, int64_t batch_max)
+{
+    return dpb_transformer_activation_bytes_for(large_list(options), batch_max);
+}
+
+const struct dpb_workload_ops dpb_workload_bert_base_ops = {
+        .version = DPB_WORKLOAD_OPS_VERSION,
+        .name = "bert-base",
+        .summary = "BERT-base pre-training, hidden words and sentence pairs, 110 M parameters",
+        .options = &base_options,
+        .training = {.lr = 0.01, .momentum = 0.9, .weight_decay = 0.0},
+        .model = base_model,
+        .open = open_base,
+        .close = dpb_transformer_close,
+        .bind = dpb_transformer_bind,
+        .init_params = dpb_transformer_init_params,
+        .forward = dpb_transformer_forward,
+        .backward = dpb_transformer_backward,
+        .activation_bytes = dpb_transformer_activation_bytes,
+        .activation_bytes_for = base_bytes_for,
+};
+
+const struct dpb_workload_ops dpb_workload_bert_large_ops = {
+        .version = DPB_WORKLOAD_OPS_VERSION,
+        .name = "bert-large",
+        .summary = "BERT-large pre-training, hidden words and sentence pairs, 336 M parameters",
+        .options = &large_options,
+        .training = {.lr = 0.01, .momentum = 0.9, .weight_decay = 0.0},
+        .model = large_model,
+        .open = open_large,
+        .close = dpb_transformer_close,
+        .bind = dpb_transformer_bind,
+        .init_params = dpb_transformer_init_params,
+        .forward = dpb_transformer_forward,
+        .backward = dpb_transformer_backward,
+        .activation_bytes = dpb_transformer_activation_bytes,
+        .activation_bytes_for = large_bytes_for,
+};

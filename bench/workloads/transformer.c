@@ -1,0 +1,313 @@
+#include "transformer_private.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "dpb_log.h"
+#include "workload_parts.h"
+
+#define ALIGNMENT_BYTES 64
+
+/* ---- memory: one allocation, cut by one function that also says how much it is ---- */
+
+struct layout {
+    char *memory; /* NULL: only measure */
+    int64_t bytes;
+};
+
+static void *cut(struct layout *layout, int64_t bytes)
+{
+    char *piece = layout->memory ? layout->memory + layout->bytes : NULL;
+
+    layout->bytes += (bytes + ALIGNMENT_BYTES - 1) / ALIGNMENT_BYTES * ALIGNMENT_BYTES;
+    return piece;
+}
+
+static float *floats(struct layout *layout, int64_t count)
+{
+    return cut(layout, count * (int64_t)sizeof(float));
+}
+
+static int32_t *ints(struct layout *layout, int64_t count)
+{
+    return cut(layout, count * (int64_t)sizeof(int32_t));
+}
+
+static void lay_out_norm(struct layout *layout, int64_t rows, int64_t hidden,
+                         struct dpb_transformer_norm *norm)
+{
+    norm->y = floats(layout, rows * hidden);
+    norm->mean = floats(layout, rows);
+    norm->rstd = floats(layout, rows);
+}
+
+static void lay_out_block(struct layout *layout, const struct dpb_transformer_shape *shape,
+                          int64_t samples, struct dpb_transformer_block_values *values)
+{
+    int64_t rows = samples * shape->sequence, hidden = shape->hidden;
+    /* BERT: three planes; GPT-2: columns of one matrix */
+    int64_t apart = shape->family == DPB_TRANSFORMER_BERT ? rows * hidden : hidden;
+
+    values->query = floats(layout, rows * 3 * hidden);
+    if (layout->memory) {
+        values->key = values->query + apart;
+        values->value = values->key + apart;
+    }
+    values->attention = floats(layout, dpb_transformer_attention_floats(shape, samples));
+    values->context = floats(layout, rows * hidden);
+    values->attended = floats(layout, rows * hidden);
+    values->inner = floats(layout, rows * shape->inner);
+    values->activation = floats(layout, rows * shape->inner);
+    values->sum = floats(layout, rows * hidden);
+    lay_out_norm(layout, rows, hidden, &values->attention_norm);
+    lay_out_norm(layout, rows, hidden, &values->output_norm);
+}
+
+static void lay_out_heads(struct layout *layout, const struct dpb_transformer_shape *shape,
+                          int64_t samples, struct dpb_transformer_heads *heads)
+{
+    int64_t predicted = samples * shape->predicted, hidden = shape->hidden;
+
+    heads->predicted_row = ints(layout, predicted);
+    heads->predicted = floats(layout, predicted * hidden);
+    heads->transform = floats(layout, predicted * hidden);
+    heads->activation = floats(layout, predicted * hidden);
+    lay_out_norm(layout, predicted, hidden, &heads->norm);
+    heads->predicted_grad = floats(layout, predicted * hidden);
+    heads->first_row = ints(layout, samples);
+    heads->first = floats(layout, samples * hidden);
+    heads->pooled = floats(layout, samples * hidden);
+    heads->pooled_grad = floats(layout, samples * hidden);
+    heads->relation = floats(layout, samples * 2);
+    heads->relation_loss = floats(layout, samples);
+}
+
+static int64_t lay_out(struct dpb_transformer *net, const struct dpb_transformer_shape *shape,
+                       int64_t samples, char *memory)
+{
+    struct layout layout = {.memory = memory};
+    int64_t rows = samples * shape->sequence, hidden = shape->hidden;
+    int64_t wide = shape->inner > 3 * hidden ? shape->inner : 3 * hidden;
+
+    net->position = ints(&layout, rows);
+    net->embedded = floats(&layout, rows * hidden);
+    for (int b = 0; b < shape->blocks; b++)
+        lay_out_block(&layout, shape, samples, &net->block[b]);
+    if (shape->family == DPB_TRANSFORMER_BERT) {
+        lay_out_norm(&layout, rows, hidden, &net->embedding_norm);
+        lay_out_heads(&layout, shape, samples, &net->heads);
+    } else {
+        lay_out_norm(&layout, rows, hidden, &net->final_norm);
+    }
+    net->logits = floats(&layout, samples * shape->predicted * shape->vocabulary);
+    net->loss = floats(&layout, samples * shape->predicted);
+    net->stream_grad = floats(&layout, rows * hidden);
+    net->branch_grad = floats(&layout, rows * hidden);
+    net->wide_grad = floats(&layout, rows * wide);
+    net->attention_workspace = floats(&layout, dpb_transformer_attention_floats(shape, samples));
+    net->zeros = cut(&layout, DPB_ZEROS_BYTES);
+    return layout.bytes;
+}
+
+/* What is the same for every batch. */
+static void fill_rows(struct dpb_transformer *net)
+{
+    int64_t sequence = net->list->shape.sequence;
+
+    for (int64_t i = 0; i < net->batch_max * sequence; i++)
+        net->position[i] = (int32_t)(i % sequence);
+    if (net->list->shape.family == DPB_TRANSFORMER_BERT) {
+        for (int64_t i = 0; i < net->batch_max; i++)
+            net->heads.first_row[i] = (int32_t)(i * sequence);
+    }
+}
+
+int64_t dpb_transformer_activation_bytes_for(const struct dpb_transformer_list *list,
+                                             int64_t batch_max)
+{
+    struct dpb_transformer net;
+
+    return lay_out(&net, &list->shape, batch_max, NULL);
+}
+
+int64_t dpb_transformer_activation_bytes(dpb_workload *workload)
+{
+    return dpb_transformer_self(workload)->bytes;
+}
+
+/* ---- open, close ---- */
+
+void dpb_transformer_close(dpb_workload *workload)
+{
+    struct dpb_transformer *net = dpb_transformer_self(workload);
+
+    if (!net)
+        return;
+    if (net->memory)
+        dpb_device_get_ops(net->launcher->device)->free(net->launcher->device, net->memory);
+    free(net);
+}
+
+/* Rows of the whole batch are numbered in 32 bits, as the tokens themselves are. */
+static dpb_status check_batch_max(const struct dpb_workload_ops *ops,
+                                  const struct dpb_transformer_shape *shape, int64_t batch_max)
+{
+    if (batch_max >= 1 && batch_max <= INT32_MAX / shape->sequence)
+        return DPB_OK;
+    dpb_error("workload \"%s\": cannot make room for batches of %lld samples", ops->name,
+              (long long)batch_max);
+    return DPB_ERR_USAGE;
+}
+
+dpb_status dpb_transformer_open(const struct dpb_workload_ops *ops,
+                                const struct dpb_transformer_list *list,
+                                const struct dpb_workload_config *config, dpb_workload **workload)
+{
+    struct dpb_transformer *net;
+    dpb_device *device = config->launcher->device;
+    dpb_status st;
+
+    DPB_TRY(dpb_transformer_list_check(list, ops->name));
+    DPB_TRY(check_batch_max(ops, &list->shape, config->batch_max));
+    net = calloc(1, sizeof(*net));
+    if (!net) {
+        dpb_error("workload \"%s\": out of memory", ops->name);
+        return DPB_ERR_NO_MEMORY;
+    }
+    net->base.ops = ops;
+    net->list = list;
+    net->launcher = config->launcher;
+    net->batch_max = config->batch_max;
+    net->bytes = dpb_transformer_activation_bytes_for(list, config->batch_max);
+    DPB_TRY_GOTO(st, dpb_device_get_ops(device)->alloc(device, (size_t)net->bytes, &net->memory),
+                 err_memory);
+    lay_out(net, &list->shape, net->batch_max, net->memory);
+    fill_rows(net);
+    *workload = (dpb_workload *)net;
+    return DPB_OK;
+
+err_memory:
+    dpb_log_hint("activations of %lld samples of %lld tokens do not fit: use a smaller batch per "
+                 "rank or a shorter --sequence",
+                 (long long)config->batch_max, (long long)list->shape.sequence);
+    dpb_transformer_close((dpb_workload *)net);
+    return st;
+}
+
+void dpb_transformer_bind(dpb_workload *workload, float *const *param, float *const *grad)
+{
+    struct dpb_transformer *net = dpb_transformer_self(workload);
+    size_t bytes = (size_t)net->list->param_count * sizeof(*param);
+
+    memcpy(net->param, param, bytes);
+    memcpy(net->grad, grad, bytes);
+}
+
+dpb_status dpb_transformer_init_params(dpb_workload *workload, uint64_t seed)
+{
+    struct dpb_transformer *net = dpb_transformer_self(workload);
+
+    dpb_transformer_list_init_params(net->list, seed, net->param);
+    return DPB_OK;
+}
+
+/* ---- is the batch one that this network can take? ---- */
+
+static dpb_status check_range(const struct dpb_transformer *net, const struct dpb_batch *batch,
+                              const char *what, const int32_t *value, int64_t per_sample,
+                              int64_t limit)
+{
+    for (int64_t i = 0; i < batch->samples * per_sample; i++) {
+        if (value[i] >= 0 && value[i] < limit)
+            continue;
+        dpb_error("workload \"%s\": sample %lld has %s %ld, which is not below %lld",
+                  net->base.ops->name, (long long)batch->sample_ids[i / per_sample], what,
+                  (long)value[i], (long long)limit);
+        return DPB_ERR_USAGE;
+    }
+    return DPB_OK;
+}
+
+static dpb_status check_batch(const struct dpb_transformer *net, const struct dpb_batch *batch)
+{
+    const struct dpb_transformer_shape *shape = &net->list->shape;
+
+    if (batch->samples < 0 || batch->samples > net->batch_max) {
+        dpb_error("workload \"%s\": a batch of %lld samples does not fit, there is room for %lld",
+                  net->base.ops->name, (long long)batch->samples, (long long)net->batch_max);
+        return DPB_ERR_USAGE;
+    }
+    DPB_TRY(check_range(net, batch, "token", batch->tokens, shape->sequence, shape->vocabulary));
+    DPB_TRY(check_range(net, batch, "predicted token", batch->predict_token, shape->predicted,
+                        shape->vocabulary));
+    if (shape->family == DPB_TRANSFORMER_GPT2)
+        return DPB_OK;
+    DPB_TRY(check_range(net, batch, "segment", batch->segments, shape->sequence, 2));
+    DPB_TRY(check_range(net, batch, "predicted position", batch->predict_position, shape->predicted,
+                        shape->sequence));
+    return check_range(net, batch, "label", batch->label, 1, 2);
+}
+
+/* ---- forward, backward ---- */
+
+/* BERT's sentence head, or GPT-2's prediction of the token after the last. */
+static bool sample_is_correct(const struct dpb_transformer *net, const struct dpb_batch *batch,
+                              int64_t sample)
+{
+    const struct dpb_transformer_shape *shape = &net->list->shape;
+    int64_t last = (sample + 1) * shape->predicted - 1;
+
+    if (shape->family == DPB_TRANSFORMER_BERT)
+        return dpb_label_wins(net->heads.relation + 2 * sample, 2, batch->label[sample]);
+    return dpb_label_wins(net->logits + last * shape->vocabulary, shape->vocabulary,
+                          batch->predict_token[last]);
+}
+
+static double sample_loss(const struct dpb_transformer *net, int64_t sample)
+{
+    int64_t predicted = net->list->shape.predicted;
+    double sum = 0.0;
+
+    for (int64_t i = 0; i < predicted; i++)
+        sum += (double)net->loss[sample * predicted + i];
+    sum /= (double)predicted;
+    if (net->list->shape.family == DPB_TRANSFORMER_BERT)
+        sum += (double)net->heads.relation_loss[sample];
+    return sum;
+}
+
+dpb_status dpb_transformer_forward(dpb_workload *workload, const struct dpb_batch *batch,
+                                   bool training, struct dpb_forward_result *result)
+{
+    struct dpb_transformer *net = dpb_transformer_self(workload);
+    struct dpb_forward_result sum = {0};
+
+    (void)training; /* nothing is dropped, and norms have no statistics of their own */
+    DPB_TRY(check_batch(net, batch));
+    if (batch->samples > 0) {
+        DPB_TRY(net->list->shape.family == DPB_TRANSFORMER_BERT
+                        ? dpb_transformer_bert_fwd(net, batch)
+                        : dpb_transformer_gpt2_fwd(net, batch));
+        DPB_TRY(dpb_device_get_ops(net->launcher->device)->stream_sync(net->launcher->stream));
+    }
+    for (int64_t i = 0; i < batch->samples; i++) {
+        sum.loss_sum += sample_loss(net, i);
+        sum.correct += sample_is_correct(net, batch, i);
+    }
+    *result = sum;
+    return DPB_OK;
+}
+
+dpb_status dpb_transformer_backward(dpb_workload *workload, const struct dpb_batch *batch,
+                                    float grad_scale, dpb_grad_ready ready, void *ctx)
+{
+    struct dpb_transformer *net = dpb_transformer_self(workload);
+    const struct dpb_transformer_ready tell = {.call = ready, .ctx = ctx};
+
+    if (batch->samples == 0)
+        return dpb_gradients_clear(net->launcher, &net->list->model, net->grad, net->zeros, ready,
+                                   ctx);
+    if (net->list->shape.family == DPB_TRANSFORMER_BERT)
+        return dpb_transformer_bert_bwd(net, batch, grad_scale, &tell);
+    return dpb_transformer_gpt2_bwd(net, batch, grad_scale, &tell);
+}

@@ -1,0 +1,39 @@
+/* transformer.h: forward and backward pass of the networks of transformer_list.h, through the
+ * operators of a device.
+ *
+ * These functions are the members of dpb_workload_ops; a workload brings its shape and its own
+ * open(). No dropout: a run would not be comparable across rank counts.
+ *
+ * A sample's loss is the mean cross-entropy of its predicted tokens; BERT adds the cross-entropy of
+ * "does the second segment follow the first". Samples add up, so that P ranks with a share each
+ * give what one rank with all of them gives. `correct` counts the samples whose label BERT's
+ * sentence head finds; for GPT-2, which has no label, those whose last token it predicts. */
+#ifndef BENCH_TRANSFORMER_H
+#define BENCH_TRANSFORMER_H
+
+#include "transformer_list.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* `list` stays the caller's and must outlive the workload. */
+dpb_status dpb_transformer_open(const struct dpb_workload_ops *ops,
+                                const struct dpb_transformer_list *list,
+                                const struct dpb_workload_config *config, dpb_workload **workload);
+void dpb_transformer_close(dpb_workload *workload);
+void dpb_transformer_bind(dpb_workload *workload, float *const *param, float *const *grad);
+dpb_status dpb_transformer_init_params(dpb_workload *workload, uint64_t seed);
+dpb_status dpb_transformer_forward(dpb_workload *workload, const struct dpb_batch *batch,
+                                   bool training, struct dpb_forward_result *result);
+dpb_status dpb_transformer_backward(dpb_workload *workload, const struct dpb_batch *batch,
+                                    float grad_scale, dpb_grad_ready ready, void *ctx);
+int64_t dpb_transformer_activation_bytes(dpb_workload *workload);
+/* What open() would allocate for this list, exactly. */
+int64_t dpb_transformer_activation_bytes_for(const struct dpb_transformer_list *list,
+                                             int64_t batch_max);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
