@@ -326,20 +326,25 @@ static bool synthetic_everywhere(const struct dpb_plan *plan)
     return true;
 }
 
-static dpb_status check_data_dir(const struct builder *b)
+static dpb_status check_data_place(const struct builder *b)
 {
-    size_t at = find_axis(b, "data-dir");
-    if (at == b->axis_count || !synthetic_everywhere(b->plan))
-        return DPB_OK;
-    dpb_error("%s: cannot take effect: synthetic data has no folder", b->axis[at].setting->origin);
-    dpb_log_hint("leave data-dir out, or choose other data");
-    return DPB_ERR_USAGE;
+    static const char *const names[] = {"data-dir", "data-file"};
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        size_t at = find_axis(b, names[i]);
+        if (at == b->axis_count || !synthetic_everywhere(b->plan))
+            continue;
+        dpb_error("%s: cannot take effect: synthetic data is not read from anywhere",
+                  b->axis[at].setting->origin);
+        dpb_log_hint("leave %s out, or choose other data", names[i]);
+        return DPB_ERR_USAGE;
+    }
+    return DPB_OK;
 }
 
 /* What was asked for and acts nowhere is a mistake, never silence. */
 static dpb_status check_effect(const struct builder *b)
 {
-    dpb_status st = check_data_dir(b);
+    dpb_status st = check_data_place(b);
     bool alone = one_rank_everywhere(b->plan);
     for (size_t i = 0; i < b->axis_count; i++) {
         const struct dpb_setting *setting = b->axis[i].setting;

@@ -182,7 +182,8 @@ load helper
     dpbench verify --workload mnist-mlp --data synthetic --batch-per-rank 8 --memory-limit 20MiB
     assert_exit 3
     assert_nothing_written
-    dpbench run --data synthetic --ranks 1 --batch-per-rank 1000000000 --steps 4 --warmup 2
+    dpbench run --data synthetic --ranks 1 --batch-per-rank 60000 --memory-limit 1GiB --steps 4 \
+        --warmup 2
     assert_exit 3
     assert_nothing_written
 }

@@ -200,14 +200,14 @@ assert_file_mistake() {
 @test "a cell that does not fit into memory is skipped, and the rest runs" {
     write_sweep
     dpbench sweep sweep.yaml --probe-retries 0 --workload mnist-mlp --data synthetic --ranks 2 \
-        --bucket 4MiB --batch-per-rank 8,100000 --memory-limit 200MiB --repeats 1 -o out
+        --bucket 4MiB --batch-per-rank 8,25000 --memory-limit 200MiB --repeats 1 -o out
     assert_exit 3
     assert_output 'skipped'
     assert_output '1 of 2 launches are not ok; the first: memory: 2 ranks need'
     file=$(records_file)
     assert_json "$file" 'sorted(r["status"] for r in d)' '["ok", "skipped"]'
     assert_json "$file" '[r["reason"].split(":")[0] for r in d if r["status"] == "skipped"]' '["memory"]'
-    assert_json "$file" '[r["batch_per_rank"] for r in d if r["status"] == "skipped"]' '[100000]'
+    assert_json "$file" '[r["batch_per_rank"] for r in d if r["status"] == "skipped"]' '[25000]'
     assert_json "$file" '[r["memory"]["measured_bytes"] for r in d if r["status"] == "skipped"]' '[null]'
     grep -q 'memory: 2 ranks need' out/report.md
 }

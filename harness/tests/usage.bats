@@ -267,9 +267,11 @@ load helper
 }
 
 @test "a folder for synthetic data, and measurement options for verify, cannot take effect" {
-    dpbench run "${quick[@]}" --ranks 1 --data-dir nowhere
-    assert_usage_error
-    assert_output 'data-dir'
+    for option in data-dir data-file; do
+        dpbench run "${quick[@]}" --ranks 1 --$option nowhere
+        assert_usage_error
+        assert_output "$option"
+    done
     for option in repeats trace-steps probe-retries; do
         dpbench verify --data synthetic --$option 2
         assert_usage_error
