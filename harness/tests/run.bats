@@ -212,3 +212,19 @@ load helper
     assert_output 'train-images.*half'
     [ ! -e out ]
 }
+
+@test "a recommendation model trains on interactions" {
+    dpbench run --workload dlrm-small --table-rows 50 --ranks 2 --batch-per-rank 16 --steps 6 \
+        --warmup 2 --trace-steps 0 --probe-retries 0 -o out
+    assert_exit 0
+    file=$(records_file)
+    assert_json "$file" 'd[0]["config"]["table_rows"], d[0]["data"]["kind"]' '[50, "synthetic"]'
+    assert_json "$file" 'sum(u["bytes"] for u in d[0]["plan"]["units"]) - 4 * (26 * 50 * 16 + 475985) < 64' true
+    assert_json "$file" 'd[0]["verified"]["replicas_identical"]' true
+    dpbench verify --workload dlrm-small --table-rows 50 --batch-per-rank 16
+    assert_exit 0
+    assert_output 'ok +parameters follow one big batch'
+    dpbench run "${quick[@]}" --table-rows 50
+    assert_exit 2
+    assert_output 'table-rows'
+}
