@@ -92,6 +92,7 @@ static void test_parameters_are_dlrms(void **state)
     for (int t = 0; t < 26; t++) {
         assert_int_equal(model->params[t].dim[0], 10000);
         assert_int_equal(model->params[t].dim[1], 16);
+        assert_true(model->params[t].table);
         assert_int_equal(model->table_rows[t], 10000);
     }
     assert_non_null(file);
@@ -108,6 +109,7 @@ static void test_parameters_are_dlrms(void **state)
         assert_string_equal(param->name, name);
         assert_string_equal(want, shape);
         assert_int_equal(param->numel, numel);
+        assert_false(param->table);
         if (param->rank == 2)
             assert_int_equal(model->layers[param->layer].fwd_macs_per_sample, macs);
         rows++;

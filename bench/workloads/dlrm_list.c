@@ -51,6 +51,7 @@ static void add_tables(struct dpb_dlrm_list *list)
                                                  .rank = 2,
                                                  .dim = {shape->table_rows, shape->length},
                                                  .numel = shape->table_rows * shape->length,
+                                                 .table = true,
                                                  .layer = t};
         list->info[t] = (struct dpb_layer_info){.name = list->table_name[t],
                                                 .kind = "embedding",

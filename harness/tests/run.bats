@@ -133,6 +133,19 @@ load helper
         true
 }
 
+@test "row-wise Adagrad keeps a number per row of an embedding table" {
+    dpbench run --workload dlrm-small --table-rows 64 --ranks 2 --batch-per-rank 8 --steps 6 \
+        --warmup 2 --trace-steps 0 --probe-retries 0 --optimizer rowwise-adagrad -o out
+    assert_exit 0
+    file=$(records_file)
+    # 26 tables of 64 rows: a row is 16 floats, and 1 float of state
+    assert_json "$file" 'd[0]["memory"]["parts"]["parameters"] - d[0]["memory"]["parts"]["optimizer"]' \
+        $((26 * 64 * (64 - 4)))
+    dpbench run "${quick[@]}" --ranks 1 --optimizer rowwise-adagrad -o other
+    assert_exit 2
+    assert_output 'no embedding tables'
+}
+
 @test "a locale with a decimal comma changes nothing" {
     mkdir locale
     localedef -i de_DE -f UTF-8 locale/de_DE.UTF-8 >/dev/null 2>&1 ||
