@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "dpb_log.h"
+#include "vector_exp.h"
 
 #define GRAIN 16384 /* elements worth waking a thread for */
 
@@ -152,8 +153,8 @@ dpb_status dpb_cpu_scale(dpb_device *device, enum dpb_op op, const void *args)
     return DPB_OK;
 }
 
-/* Rows. */
-static void softmax_xent_fwd(void *ctx, int64_t begin, int64_t end)
+/* Rows. The sum is in double: a vocabulary has 50,000 terms. */
+DPB_CPU_CLONES static void softmax_xent_fwd(void *ctx, int64_t begin, int64_t end)
 {
     const struct dpb_softmax_xent_args *a = ctx;
     int64_t n = a->prob.dim[1];
@@ -161,17 +162,21 @@ static void softmax_xent_fwd(void *ctx, int64_t begin, int64_t end)
     for (int64_t i = begin; i < end; i++) {
         const float *logits = (const float *)a->logits.data + i * n;
         float *prob = (float *)a->prob.data + i * n;
-        float highest = logits[0], of_label = logits[a->label[i]];
+        float highest = logits[0], of_label = logits[a->label[i]], inverse;
         double sum = 0.0;
 
+#pragma omp simd reduction(max : highest)
         for (int64_t j = 1; j < n; j++)
             highest = logits[j] > highest ? logits[j] : highest;
-        for (int64_t j = 0; j < n; j++) {
-            prob[j] = expf(logits[j] - highest);
-            sum += (double)prob[j];
-        }
+#pragma omp simd
         for (int64_t j = 0; j < n; j++)
-            prob[j] = (float)((double)prob[j] / sum);
+            prob[j] = dpb_cpu_exp(logits[j] - highest);
+#pragma omp simd reduction(+ : sum)
+        for (int64_t j = 0; j < n; j++)
+            sum += (double)prob[j];
+        inverse = (float)(1.0 / sum);
+        for (int64_t j = 0; j < n; j++)
+            prob[j] *= inverse;
         a->loss[i] = (float)(log(sum) - (double)(of_label - highest));
     }
 }

@@ -24,9 +24,10 @@ static inline float dpb_cpu_exp(float x)
     p = p * r + 5.0000001201e-1f;
     p = p * (r * r) + r + 1.0f;
     memcpy(&bits, &with_n, sizeof(bits));
-    bits = (bits << 23) + 0x3f800000u; /* 2^n */
+    /* 2^n, or 0. Not by a choice: it may become a branch, and the loop then does not vectorise. */
+    bits = ((bits << 23) + 0x3f800000u) & -(uint32_t)(x >= -87.0f);
     memcpy(&power, &bits, sizeof(power));
-    return x < -87.0f ? 0.0f : p * power;
+    return p * power;
 }
 
 #endif
