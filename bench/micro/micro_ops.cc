@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <limits>
+#include <vector>
 
 #include <benchmark/benchmark.h>
 
@@ -154,6 +155,139 @@ void run_sgd(benchmark::State &state)
     state.SetBytesProcessed(state.iterations() * count * 20); // 3 reads, 2 writes
 }
 
+// One layer of BERT-base on 8 sequences of 128 tokens. `bytes`: what an operator reads and writes
+// once, for those that are limited by memory.
+const int64_t tokens = 8 * 128, width = 768, vocabulary = 30522;
+
+void run_attention(benchmark::State &state, dpb_op op)
+{
+    const int64_t heads = 12, depth = 64, scores = 8 * heads * 128 * 128;
+    floats qkv(tokens * 3 * width), dqkv(tokens * 3 * width), y(tokens * width), dy(tokens * width);
+    floats prob(scores), workspace(scores);
+    dpb_attention_args args = {};
+    auto view = [&](float *data) {
+        return dpb_tensor_4d(data, 8, 128, heads, depth);
+    };
+
+    args.q = view(qkv.get());
+    args.k = view(qkv.get() + width);
+    args.v = view(qkv.get() + 2 * width);
+    args.dq = view(dqkv.get());
+    args.dk = view(dqkv.get() + width);
+    args.dv = view(dqkv.get() + 2 * width);
+    args.y = view(y.get());
+    args.dy = view(dy.get());
+    args.prob = dpb_tensor_4d(prob.get(), 8, heads, 128, 128);
+    args.workspace = workspace.get();
+    args.stride = 3 * width;
+    args.scale = 0.125f;
+    measure(state, op, &args,
+            (op == DPB_OP_ATTENTION_FWD ? 2.0 : 4.0) * 2.0 * double(scores * depth));
+}
+
+void run_layernorm(benchmark::State &state, dpb_op op)
+{
+    floats x(tokens * width), y(tokens * width), dy(tokens * width), dx(tokens * width);
+    floats gamma(width), beta(width), dgamma(width), dbeta(width), mean(tokens), rstd(tokens);
+    dpb_layernorm_args args = {};
+
+    args.x = dpb_tensor_2d(x.get(), tokens, width);
+    args.y = dpb_tensor_2d(y.get(), tokens, width);
+    args.dy = dpb_tensor_2d(dy.get(), tokens, width);
+    args.dx = dpb_tensor_2d(dx.get(), tokens, width);
+    args.gamma = gamma.get();
+    args.beta = beta.get();
+    args.dgamma = dgamma.get();
+    args.dbeta = dbeta.get();
+    args.save_mean = mean.get();
+    args.save_rstd = rstd.get();
+    args.eps = 1e-5f;
+    measure(state, op, &args, 0.0);
+    state.SetBytesProcessed(state.iterations() * tokens * width *
+                            (op == DPB_OP_LAYERNORM_FWD ? 8 : 12));
+}
+
+void run_gelu(benchmark::State &state, dpb_op op)
+{
+    const int64_t count = tokens * 4 * width;
+    floats x(count), y(count), dy(count), dx(count);
+    dpb_activation_args args = {};
+
+    args.x = dpb_tensor_1d(x.get(), count);
+    args.y = dpb_tensor_1d(y.get(), count);
+    args.dy = dpb_tensor_1d(dy.get(), count);
+    args.dx = dpb_tensor_1d(dx.get(), count);
+    measure(state, op, &args, 0.0);
+    state.SetBytesProcessed(state.iterations() * count * (op == DPB_OP_GELU_FWD ? 8 : 12));
+}
+
+void run_dropout(benchmark::State &state)
+{
+    floats x(tokens * width), y(tokens * width);
+    dpb_dropout_args args = {};
+
+    args.x = dpb_tensor_1d(x.get(), tokens * width);
+    args.y = dpb_tensor_1d(y.get(), tokens * width);
+    args.keep = 0.9f;
+    measure(state, DPB_OP_DROPOUT_FWD, &args, 0.0);
+    state.SetBytesProcessed(state.iterations() * tokens * width * 8);
+}
+
+void run_embedding(benchmark::State &state, dpb_op op)
+{
+    floats table(vocabulary * width), y(tokens * width);
+    std::vector<int32_t> ids(tokens);
+    dpb_embedding_args args = {};
+    dpb_rng rng;
+
+    dpb_rng_init(&rng, 1, 1);
+    for (int32_t &id : ids)
+        id = int32_t(dpb_rng_below(&rng, vocabulary));
+    args.table = args.dtable = dpb_tensor_2d(table.get(), vocabulary, width);
+    args.y = args.dy = dpb_tensor_2d(y.get(), tokens, width);
+    args.ids = ids.data();
+    measure(state, op, &args, 0.0);
+    state.SetBytesProcessed(state.iterations() * width * 4 *
+                            (op == DPB_OP_EMBEDDING_FWD ? 2 * tokens : vocabulary + 3 * tokens));
+}
+
+// The masked positions' words, 20 for a sequence.
+void run_softmax_xent(benchmark::State &state, dpb_op op)
+{
+    const int64_t rows = 8 * 20;
+    floats logits(rows * vocabulary), prob(rows * vocabulary), dlogits(rows * vocabulary);
+    floats loss(rows);
+    std::vector<int32_t> label(rows);
+    dpb_softmax_xent_args args = {};
+
+    args.logits = dpb_tensor_2d(logits.get(), rows, vocabulary);
+    args.prob = dpb_tensor_2d(prob.get(), rows, vocabulary);
+    args.dlogits = dpb_tensor_2d(dlogits.get(), rows, vocabulary);
+    args.label = label.data();
+    args.loss = loss.get();
+    args.scale = 1.0f / float(rows);
+    measure(state, op, &args, 0.0);
+    state.SetBytesProcessed(state.iterations() * rows * vocabulary * 8);
+}
+
+struct sequence_bench {
+    dpb_op op;
+    void (*run)(benchmark::State &state, dpb_op op);
+};
+
+const sequence_bench sequence_benches[] = {
+        {DPB_OP_ATTENTION_FWD, run_attention},
+        {DPB_OP_ATTENTION_BWD, run_attention},
+        {DPB_OP_LAYERNORM_FWD, run_layernorm},
+        {DPB_OP_LAYERNORM_BWD, run_layernorm},
+        {DPB_OP_GELU_FWD, run_gelu},
+        {DPB_OP_GELU_BWD, run_gelu},
+        {DPB_OP_EMBEDDING_FWD, run_embedding},
+        {DPB_OP_EMBEDDING_BWD, run_embedding},
+        {DPB_OP_SOFTMAX_XENT_FWD, run_softmax_xent},
+        {DPB_OP_SOFTMAX_XENT_BWD, run_softmax_xent},
+};
+
 void add_benchmarks()
 {
     const dpb_op conv_ops[] = {DPB_OP_CONV_FWD, DPB_OP_CONV_BWD_DATA, DPB_OP_CONV_BWD_WEIGHTS};
@@ -172,6 +306,13 @@ void add_benchmarks()
             run_matmul(state, shape);
         });
     benchmark::RegisterBenchmark("mnist-cnn/sgd-momentum", run_sgd);
+    for (const auto &bench : sequence_benches) {
+        snprintf(name, sizeof(name), "bert-base/%s", dpb_op_text(bench.op));
+        benchmark::RegisterBenchmark(name, [&bench](benchmark::State &state) {
+            bench.run(state, bench.op);
+        });
+    }
+    benchmark::RegisterBenchmark("bert-base/dropout-fwd", run_dropout);
 }
 
 } // namespace
