@@ -112,8 +112,9 @@ struct dpb_loader_config {
     bool shuffle;   /* by (seed, epoch); the same order on all ranks */
     bool keep_last; /* the last, smaller batch of the epoch: kept (evaluation) or dropped */
     int64_t epochs; /* DPB_END after so many; 0: without end */
-    /* Make batch n + 1 in a thread of its own while batch n is used. It inherits the cores of the
-     * thread that opens the loader, and sleeps while it has nothing to do. */
+    /* Make batch n + 1 in a thread of its own while batch n is used, or when it is asked for if the
+     * thread has not begun. The thread inherits the cores of the one that opens the loader, and
+     * sleeps while it has nothing to do. */
     bool background;
     uint64_t seed;
 };

@@ -19,6 +19,12 @@ struct slot {
     dpb_status st;
 };
 
+enum back_state {
+    BACK_WANTED, /* nobody has begun to make it */
+    BACK_MAKING,
+    BACK_MADE
+};
+
 struct dpb_loader {
     struct dpb_loader_config config;
     int64_t samples; /* of the dataset */
@@ -28,13 +34,12 @@ struct dpb_loader {
     int64_t *order; /* [samples] */
     struct slot slot[2];
     int back; /* the slot that is made, or will be; the other one is with the caller */
-    /* background: the thread makes `step` in the back slot, then sets `made` */
     bool has_thread;
     pthread_t thread;
-    pthread_mutex_t mutex; /* guards the rest, and hands the slots and `order` over */
+    pthread_mutex_t mutex; /* guards the rest; who sets BACK_MAKING has the back slot and `order` */
     pthread_cond_t changed;
-    int64_t step;
-    bool made;
+    int64_t step; /* of the back slot */
+    enum back_state state;
     bool stop;
 };
 
@@ -115,60 +120,56 @@ static dpb_status make_batch(dpb_loader *loader, int64_t step, struct slot *slot
 
 /* ---- the thread ---- */
 
+/* Make the back slot's batch. The mutex is held, but not meanwhile. */
+static void make_back(dpb_loader *loader)
+{
+    struct slot *slot = &loader->slot[loader->back];
+    int64_t step = loader->step;
+
+    loader->state = BACK_MAKING;
+    pthread_mutex_unlock(&loader->mutex);
+    slot->st = make_batch(loader, step, slot);
+    pthread_mutex_lock(&loader->mutex);
+    loader->state = BACK_MADE;
+}
+
 static void *work(void *ctx)
 {
     dpb_loader *loader = ctx;
 
     pthread_mutex_lock(&loader->mutex);
     for (;;) {
-        struct slot *slot;
-        int64_t step;
-
-        while (loader->made && !loader->stop)
+        while (loader->state != BACK_WANTED && !loader->stop)
             pthread_cond_wait(&loader->changed, &loader->mutex);
         if (loader->stop)
             break;
-        slot = &loader->slot[loader->back];
-        step = loader->step;
-        pthread_mutex_unlock(&loader->mutex);
-        slot->st = make_batch(loader, step, slot);
-        pthread_mutex_lock(&loader->mutex);
-        loader->made = true;
+        make_back(loader);
         pthread_cond_broadcast(&loader->changed);
     }
     pthread_mutex_unlock(&loader->mutex);
     return NULL;
 }
 
-/* The mutex is held. */
-static void start_step(dpb_loader *loader, int64_t step)
-{
-    loader->step = step;
-    loader->made = false;
-    pthread_cond_broadcast(&loader->changed);
-}
-
-static void wait_made(dpb_loader *loader)
-{
-    while (!loader->made)
-        pthread_cond_wait(&loader->changed, &loader->mutex);
-}
-
-/* Wait for a step in the back slot, turn the slots round and have the next step made. */
+/* The step's batch from the back slot; then turn the slots round and have the next step made. What
+ * the thread has not begun is made here: on a busy core, waiting for it to get its turn would take
+ * longer. */
 static const struct slot *take_step(dpb_loader *loader, int64_t step)
 {
     struct slot *slot;
 
     pthread_mutex_lock(&loader->mutex);
-    wait_made(loader);
-    if (loader->step != step) {
-        start_step(loader, step);
-        wait_made(loader);
+    while (loader->state == BACK_MAKING)
+        pthread_cond_wait(&loader->changed, &loader->mutex);
+    if (loader->state == BACK_WANTED || loader->step != step) {
+        loader->step = step;
+        make_back(loader);
     }
     slot = &loader->slot[loader->back];
     if (slot->st == DPB_OK) {
         loader->back = 1 - loader->back;
-        start_step(loader, step + 1);
+        loader->step = step + 1;
+        loader->state = BACK_WANTED;
+        pthread_cond_broadcast(&loader->changed);
     }
     pthread_mutex_unlock(&loader->mutex);
     return slot;
