@@ -155,8 +155,8 @@ void run_sgd(benchmark::State &state)
     state.SetBytesProcessed(state.iterations() * count * 20); // 3 reads, 2 writes
 }
 
-// One layer of BERT-base on 8 sequences of 128 tokens. `bytes`: what an operator reads and writes
-// once, for those that are limited by memory.
+// One layer of BERT-base on 8 sequences of 128 tokens. Where memory limits, bytes are counted that
+// an operator must read and write once.
 const int64_t tokens = 8 * 128, width = 768, vocabulary = 30522;
 
 void run_attention(benchmark::State &state, dpb_op op)
