@@ -88,7 +88,8 @@ static _Noreturn void become_rank(const struct launch *l, int channel, pid_t lau
     sigset_t none;
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
-    signal(SIGINT, SIG_IGN); /* the launcher decides what Ctrl-C means */
+    signal(SIGINT, SIG_IGN);  /* the launcher decides what Ctrl-C means */
+    signal(SIGTTOU, SIG_IGN); /* a terminal with `tostop` must not stop ranks that log */
     int null = open("/dev/null", O_RDWR);
     if (null < 0 || dup2(null, 0) != 0 || dup2(null, 1) != 1)
         give_up(channel, "cannot open /dev/null");
