@@ -67,6 +67,11 @@ dpb_status dpb_report_folders(const char *const *folders, size_t count, const ch
     }
     if (count == 1)
         manifest = read_manifest(first_folder);
+    if (strcmp(dpb_json_as_string(dpb_json_get(manifest, "state"), ""), "running") == 0) {
+        dpb_warn("the run in \"%s\" is not complete: it still runs, or its driver died",
+                 first_folder);
+        dpb_log_hint("if it died, continue with `dpbench sweep --resume %s`", first_folder);
+    }
     struct dpb_report_config config = {
             .folder = out_folder ? out_folder : first_folder,
             .title = dpb_json_as_string(dpb_json_path(manifest, "plan/name"), "dpbench"),

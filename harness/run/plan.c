@@ -551,6 +551,7 @@ dpb_status dpb_plan_from_json(const struct dpb_registry *registry, const dpb_jso
             dpb_error("the manifest's order names cell %" PRId64 ", repeat %" PRId64
                       ", which its plan does not have",
                       cell, repeat);
+            dpb_log_hint("start the sweep anew; this run cannot be resumed");
             st = DPB_ERR_CORRUPT;
             goto err;
         }
@@ -559,6 +560,7 @@ dpb_status dpb_plan_from_json(const struct dpb_registry *registry, const dpb_jso
     }
     if (built.cell_count == 0 || built.launch_count == 0) {
         dpb_error("the manifest holds no plan");
+        dpb_log_hint("start the sweep anew; this run cannot be resumed");
         st = DPB_ERR_CORRUPT;
         goto err;
     }

@@ -124,7 +124,9 @@ static dpb_status start_thread(struct core *core)
     if (!error)
         return DPB_OK;
     dpb_error("cannot probe core %d: %s", core->number, strerror(error));
-    dpb_log_hint("give the program cores it may use (taskset, cgroup, --cpuset-cpus)");
+    dpb_log_hint(error == EAGAIN || error == ENOMEM
+                         ? "allow more threads (ulimit -u) or memory (ulimit -v)"
+                         : "give the program cores it may use (taskset, cgroup, --cpuset-cpus)");
     return DPB_ERR_UNAVAILABLE;
 }
 

@@ -233,3 +233,10 @@ YAML
     assert_exit 0
     assert_json out/records.jsonl '[r["status"] for r in d]' '["ok"]'
 }
+
+@test "too little memory for threads: the hint is about that" {
+    run bash -c 'ulimit -v 50000; "$DPBENCH" run "$@" -o out' _ "${quick[@]}" --ranks 2
+    [ "$status" -ne 0 ]
+    assert_output 'hint: .*(ulimit -v|memory)'
+    refute_output 'taskset'
+}

@@ -186,3 +186,14 @@ PY
         assert_output 'hint: '
     done
 }
+
+@test "a report of a run whose driver died says that the run is not complete" {
+    copy_run
+    dpbench report run
+    refute_output 'not complete'
+    sed -i 's/"state": *"complete"/"state": "running"/' run/manifest.json
+    dpbench report run
+    assert_exit 0
+    assert_output 'warning: .*not complete'
+    assert_output 'hint: .*--resume run'
+}
