@@ -14,6 +14,8 @@ struct double_network {
     double *param[DPB_LAYER_PARAMS_MAX], *grad[DPB_LAYER_PARAMS_MAX];
     double *output[DPB_LAYERS_MAX], *output_grad[DPB_LAYERS_MAX];
     uint8_t *index[DPB_LAYERS_MAX];
+    double *statistics[DPB_LAYERS_MAX]; /* [4, channels]: running mean and variance, the batch's */
+    bool inference;                     /* false after open */
     double *prob, *loss;
 };
 
@@ -22,7 +24,8 @@ void double_network_open(struct double_network *network, const struct dpb_layer_
                          const struct dpb_batch *batch, float *const *param);
 void double_network_close(struct double_network *network);
 
-/* Sum of the losses, computing from layer `first` on: what comes before it must be as it was. */
+/* Sum of the losses; with running statistics where `inference` is set. Computes from layer `first`
+ * on: what comes before it must be as it was. */
 double double_network_forward(struct double_network *network, int first);
 
 /* Gradients of scale * loss sum, after a whole forward pass. */

@@ -1,5 +1,6 @@
-/* Gradients of both networks: the workload's fp32 against float64 analytic ones for every element,
- * and those against central differences of the float64 loss on a sample of every tensor. */
+/* Gradients of the networks for MNIST and of one with every kind of layer: the workload's fp32
+ * against float64 analytic ones for every element, and those against central differences of the
+ * float64 loss on a sample of every tensor. */
 #include "dpb_test.h"
 #include "dpb_rng.h"
 #include "dpb_workloads.h"
@@ -7,6 +8,7 @@
 #include "fixture.h"
 #include "mnist_cnn_layers.h"
 #include "reference_device.h"
+#include "tiny_network.h"
 #include "dpb_device_cpu.h"
 
 #include <math.h>
@@ -74,9 +76,17 @@ static void test_mnist_mlp_against_double(void **state)
                          2e-6);
 }
 
+static void test_tiny_network_against_double(void **state)
+{
+    (void)state;
+    check_against_double(&test_reference_device_ops, &tiny_network_ops, tiny_network_layers(),
+                         1e-5);
+}
+
 static void test_cpu_device_against_double(void **state)
 {
     (void)state;
+    check_against_double(&dpb_device_cpu_ops, &tiny_network_ops, tiny_network_layers(), 1e-4);
     check_against_double(&dpb_device_cpu_ops, &dpb_workload_mnist_cnn_ops, dpb_mnist_cnn_layers(),
                          1e-4);
     check_against_double(&dpb_device_cpu_ops, &dpb_workload_mnist_mlp_ops, mlp_layers(), 1e-4);
@@ -163,14 +173,22 @@ static void test_mnist_mlp_differences(void **state)
     check_differences(&dpb_workload_mnist_mlp_ops, mlp_layers());
 }
 
+static void test_tiny_network_differences(void **state)
+{
+    (void)state;
+    check_differences(&tiny_network_ops, tiny_network_layers());
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
             cmocka_unit_test(test_mnist_cnn_against_double),
             cmocka_unit_test(test_mnist_mlp_against_double),
+            cmocka_unit_test(test_tiny_network_against_double),
             cmocka_unit_test(test_cpu_device_against_double),
             cmocka_unit_test(test_mnist_cnn_differences),
             cmocka_unit_test(test_mnist_mlp_differences),
+            cmocka_unit_test(test_tiny_network_differences),
     };
 
     return DPB_RUN_TESTS(tests);

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "dpb_log.h"
-#include "sequential.h"
+#include "network.h"
 #include "workload_parts.h"
 
 enum buffer {

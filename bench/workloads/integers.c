@@ -6,7 +6,7 @@
 #include "dpb_log.h"
 #include "dpb_rng.h"
 #include "mnist_cnn_layers.h"
-#include "sequential.h"
+#include "network.h"
 
 /* Gradient element i of parameter p for sample s is u(s, i mod GROUPS) * v(p, i), with u in
  * {-2,-1,1,2} and v in {-4..-1,1..4}: an integer in [-8, 8], never 0. Its sum over the samples of a

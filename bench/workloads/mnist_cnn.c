@@ -1,7 +1,7 @@
 #include "dpb_workloads.h"
 
 #include "mnist_cnn_layers.h"
-#include "sequential.h"
+#include "network.h"
 
 static const struct dpb_model *model(const void *options)
 {
@@ -11,14 +11,13 @@ static const struct dpb_model *model(const void *options)
 
 static dpb_status open_workload(const struct dpb_workload_config *config, dpb_workload **workload)
 {
-    return dpb_sequential_open(&dpb_workload_mnist_cnn_ops, dpb_mnist_cnn_layers(), config,
-                               workload);
+    return dpb_network_open(&dpb_workload_mnist_cnn_ops, dpb_mnist_cnn_layers(), config, workload);
 }
 
 static int64_t activation_bytes_for(const void *options, int64_t batch_max)
 {
     (void)options;
-    return dpb_sequential_activation_bytes_for(dpb_mnist_cnn_layers(), batch_max);
+    return dpb_network_activation_bytes_for(dpb_mnist_cnn_layers(), batch_max);
 }
 
 const struct dpb_workload_ops dpb_workload_mnist_cnn_ops = {
@@ -29,11 +28,11 @@ const struct dpb_workload_ops dpb_workload_mnist_cnn_ops = {
         .training = {.lr = 0.02, .momentum = 0.9, .weight_decay = 0.0},
         .model = model,
         .open = open_workload,
-        .close = dpb_sequential_close,
-        .bind = dpb_sequential_bind,
-        .init_params = dpb_sequential_init_params,
-        .forward = dpb_sequential_forward,
-        .backward = dpb_sequential_backward,
-        .activation_bytes = dpb_sequential_activation_bytes,
+        .close = dpb_network_close,
+        .bind = dpb_network_bind,
+        .init_params = dpb_network_init_params,
+        .forward = dpb_network_forward,
+        .backward = dpb_network_backward,
+        .activation_bytes = dpb_network_activation_bytes,
         .activation_bytes_for = activation_bytes_for,
 };

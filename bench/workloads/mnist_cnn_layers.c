@@ -12,7 +12,7 @@ static void build_list(void)
     dpb_layer_list_begin(&list, 28, 28, 1);
     dpb_layer_list_conv2d(&list, "conv1", 32, 3, 1, 0, true, true);
     dpb_layer_list_conv2d(&list, "conv2", 64, 3, 1, 0, true, true);
-    dpb_layer_list_maxpool2d(&list, "pool", 2, 2);
+    dpb_layer_list_maxpool2d(&list, "pool", 2, 2, 0);
     dpb_layer_list_linear(&list, "fc1", 128, true);
     dpb_layer_list_linear(&list, "fc2", 10, false);
     dpb_layer_list_finish(&list);

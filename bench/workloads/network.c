@@ -1,0 +1,303 @@
+#include "network.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "dpb_log.h"
+#include "network_private.h"
+#include "workload_parts.h"
+
+#define PLACE_ALIGN 64 /* a cache line, as the device aligns what it allocates */
+
+static struct network *network_of(dpb_workload *workload)
+{
+    return (struct network *)workload;
+}
+
+/* ---- open, close ---- */
+
+/* Everything lies in one block of memory; with no block yet, only its size is counted. */
+struct block {
+    char *start;
+    int64_t bytes;
+};
+
+static void *place(struct block *block, int64_t bytes)
+{
+    void *at = block->start ? block->start + block->bytes : NULL;
+
+    block->bytes += (bytes + PLACE_ALIGN - 1) / PLACE_ALIGN * PLACE_ALIGN;
+    return at;
+}
+
+static float *place_floats(struct block *block, int64_t count)
+{
+    return place(block, count * (int64_t)sizeof(float));
+}
+
+static void place_extra(struct network *net, int i, struct block *block)
+{
+    const struct dpb_layer *layer = &net->list->layer[i];
+    struct network_extra *extra = &net->extra[i];
+
+    switch (layer->kind) {
+    case DPB_LAYER_MAXPOOL2D:
+        extra->pool_index =
+                place(block, net->batch_max * net->list->info[i].out_elements_per_sample);
+        break;
+    case DPB_LAYER_BATCHNORM2D:
+        extra->running = place_floats(block, 2 * layer->out[2]);
+        extra->saved = place_floats(block, 2 * layer->out[2]);
+        break;
+    case DPB_LAYER_SHORTCUT:
+        extra->fixed = place_floats(block, layer->out[2] * layer->in[2]);
+        break;
+    case DPB_LAYER_ADAPTIVEPOOL2D:
+        extra->fixed =
+                place_floats(block, layer->out[0] * layer->out[1] * layer->in[0] * layer->in[1]);
+        break;
+    default:
+        break;
+    }
+}
+
+static void place_all(struct network *net, struct block *block)
+{
+    const struct dpb_layer_list *list = net->list;
+
+    for (int b = 0; b < net->plan.buffer_count; b++)
+        net->buffer[b] = place_floats(block, net->batch_max * net->plan.buffer_elements[b]);
+    for (int i = 0; i < list->layer_count; i++) {
+        int buffer = net->plan.layer[i].output;
+
+        net->output[i] =
+                buffer >= 0 ? net->buffer[buffer]
+                            : place_floats(block,
+                                           net->batch_max * list->info[i].out_elements_per_sample);
+        place_extra(net, i, block);
+    }
+    net->prob = place_floats(block, net->batch_max * list->model.classes);
+    net->loss = place_floats(block, net->batch_max);
+    net->zeros = place(block, DPB_ZEROS_BYTES);
+}
+
+/* Output channel o is input channel o - before. */
+static void fill_shortcut(const struct dpb_layer *layer, float *weights)
+{
+    int64_t in = layer->in[2], before = (layer->out[2] - in) / 2;
+
+    for (int64_t c = 0; c < in; c++)
+        weights[(before + c) * in + c] = 1.0f;
+}
+
+/* Along one dimension, output pixel o averages input pixels floor(o in / out) to, and not with,
+ * ceil((o + 1) in / out). */
+static double adaptive_share(int64_t in, int64_t out, int64_t o, int64_t i)
+{
+    int64_t begin = o * in / out, end = ((o + 1) * in + out - 1) / out;
+
+    return i < begin || i >= end ? 0.0 : 1.0 / (double)(end - begin);
+}
+
+static void fill_adaptive(const struct dpb_layer *layer, float *shares)
+{
+    const int64_t *in = layer->in, *out = layer->out;
+
+    for (int64_t o = 0; o < out[0] * out[1]; o++) {
+        for (int64_t i = 0; i < in[0] * in[1]; i++)
+            *shares++ = (float)(adaptive_share(in[0], out[0], o / out[1], i / in[1]) *
+                                adaptive_share(in[1], out[1], o % out[1], i % in[1]));
+    }
+}
+
+static void fill_fixed(struct network *net)
+{
+    for (int i = 0; i < net->list->layer_count; i++) {
+        const struct dpb_layer *layer = &net->list->layer[i];
+
+        if (layer->kind == DPB_LAYER_SHORTCUT)
+            fill_shortcut(layer, net->extra[i].fixed);
+        else if (layer->kind == DPB_LAYER_ADAPTIVEPOOL2D)
+            fill_adaptive(layer, net->extra[i].fixed);
+    }
+}
+
+static void reset_statistics(struct network *net)
+{
+    for (int i = 0; i < net->list->layer_count; i++) {
+        int64_t channels = net->list->layer[i].out[2];
+        float *running = net->extra[i].running;
+
+        for (int64_t c = 0; running && c < channels; c++) {
+            running[c] = 0.0f;
+            running[channels + c] = 1.0f;
+        }
+    }
+}
+
+void dpb_network_close(dpb_workload *workload)
+{
+    struct network *net = network_of(workload);
+    dpb_device *device;
+
+    if (!net)
+        return;
+    device = net->launcher->device;
+    if (net->memory)
+        dpb_device_get_ops(device)->free(device, net->memory);
+    free(net);
+}
+
+dpb_status dpb_network_open(const struct dpb_workload_ops *ops, const struct dpb_layer_list *list,
+                            const struct dpb_workload_config *config, dpb_workload **workload)
+{
+    dpb_device *device = config->launcher->device;
+    struct block block = {0};
+    struct network *net;
+    dpb_status st;
+
+    DPB_TRY(dpb_layer_list_check(list, ops->name));
+    if (config->batch_max < 1) {
+        dpb_error("workload \"%s\": cannot make room for batches of %lld samples", ops->name,
+                  (long long)config->batch_max);
+        return DPB_ERR_USAGE;
+    }
+    net = calloc(1, sizeof(*net));
+    if (!net) {
+        dpb_error("workload \"%s\": out of memory", ops->name);
+        return DPB_ERR_NO_MEMORY;
+    }
+    net->base.ops = ops;
+    net->list = list;
+    net->launcher = config->launcher;
+    net->batch_max = config->batch_max;
+    DPB_TRY_GOTO(st, dpb_network_plan_make(list, &net->plan), err);
+    place_all(net, &block);
+    net->bytes = block.bytes;
+    DPB_TRY_GOTO(st, dpb_device_get_ops(device)->alloc(device, (size_t)net->bytes, &net->memory),
+                 err_memory);
+    block = (struct block){.start = net->memory};
+    place_all(net, &block);
+    fill_fixed(net);
+    reset_statistics(net);
+    *workload = (dpb_workload *)net;
+    return DPB_OK;
+
+err_memory:
+    dpb_log_hint("activations of %lld samples do not fit: use a smaller batch per rank",
+                 (long long)config->batch_max);
+err:
+    dpb_network_close((dpb_workload *)net);
+    return st;
+}
+
+void dpb_network_bind(dpb_workload *workload, float *const *param, float *const *grad)
+{
+    struct network *net = network_of(workload);
+    size_t bytes = (size_t)net->list->param_count * sizeof(*param);
+
+    memcpy(net->param, param, bytes);
+    memcpy(net->grad, grad, bytes);
+}
+
+dpb_status dpb_network_init_params(dpb_workload *workload, uint64_t seed)
+{
+    struct network *net = network_of(workload);
+
+    dpb_layer_list_init_params(net->list, seed, net->param);
+    reset_statistics(net);
+    return DPB_OK;
+}
+
+int64_t dpb_network_activation_bytes(dpb_workload *workload)
+{
+    return network_of(workload)->bytes;
+}
+
+int64_t dpb_network_activation_bytes_for(const struct dpb_layer_list *list, int64_t batch_max)
+{
+    struct network net = {.list = list, .batch_max = batch_max};
+    struct block block = {0};
+
+    if (dpb_network_plan_make(list, &net.plan) == DPB_OK)
+        place_all(&net, &block);
+    return block.bytes;
+}
+
+dpb_status dpb_batch_check(const struct dpb_workload_ops *ops, const struct dpb_model *model,
+                           int64_t batch_max, const struct dpb_batch *batch)
+{
+    if (batch->samples < 0 || batch->samples > batch_max) {
+        dpb_error("workload \"%s\": a batch of %lld samples does not fit, there is room for %lld",
+                  ops->name, (long long)batch->samples, (long long)batch_max);
+        return DPB_ERR_USAGE;
+    }
+    for (int64_t i = 0; i < batch->samples; i++) {
+        if (batch->label[i] < 0 || batch->label[i] >= model->classes) {
+            dpb_error("workload \"%s\": sample %lld has label %ld, but there are %d classes",
+                      ops->name, (long long)batch->sample_ids[i], (long)batch->label[i],
+                      model->classes);
+            return DPB_ERR_USAGE;
+        }
+    }
+    return DPB_OK;
+}
+
+/* ---- forward ---- */
+
+dpb_status dpb_network_forward(dpb_workload *workload, const struct dpb_batch *batch, bool training,
+                               struct dpb_forward_result *result)
+{
+    struct network *net = network_of(workload);
+    const struct dpb_model *model = &net->list->model;
+    const float *logits = net->output[net->list->layer_count - 1];
+    struct dpb_forward_result sum = {0};
+    struct dpb_softmax_xent_args args;
+
+    DPB_TRY(dpb_batch_check(net->base.ops, model, net->batch_max, batch));
+    if (batch->samples == 0) {
+        *result = sum;
+        return DPB_OK;
+    }
+    for (int i = 0; i < net->list->layer_count; i++)
+        DPB_TRY(dpb_network_layer_forward(net, i, batch, training));
+    args = (struct dpb_softmax_xent_args){
+            .logits = dpb_tensor_2d((float *)logits, batch->samples, model->classes),
+            .prob = dpb_tensor_2d(net->prob, batch->samples, model->classes),
+            .label = batch->label,
+            .loss = net->loss};
+    DPB_TRY(dpb_launch(net->launcher, "loss.fwd", DPB_OP_SOFTMAX_XENT_FWD, &args));
+
+    DPB_TRY(dpb_device_get_ops(net->launcher->device)->stream_sync(net->launcher->stream));
+    for (int64_t i = 0; i < batch->samples; i++) {
+        sum.loss_sum += (double)net->loss[i];
+        sum.correct += dpb_label_wins(logits + i * model->classes, model->classes, batch->label[i]);
+    }
+    *result = sum;
+    return DPB_OK;
+}
+
+/* ---- backward ---- */
+
+dpb_status dpb_network_backward(dpb_workload *workload, const struct dpb_batch *batch,
+                                float grad_scale, dpb_grad_ready ready, void *ctx)
+{
+    struct network *net = network_of(workload);
+    int last = net->list->layer_count - 1;
+    int classes = net->list->model.classes;
+    struct dpb_softmax_xent_args args;
+
+    if (batch->samples == 0)
+        return dpb_gradients_clear(net->launcher, &net->list->model, net->grad, net->zeros, ready,
+                                   ctx);
+    args = (struct dpb_softmax_xent_args){
+            .prob = dpb_tensor_2d(net->prob, batch->samples, classes),
+            .dlogits =
+                    dpb_tensor_2d(net->buffer[net->plan.layer[last].grad], batch->samples, classes),
+            .label = batch->label,
+            .scale = grad_scale};
+    DPB_TRY(dpb_launch(net->launcher, "loss.bwd", DPB_OP_SOFTMAX_XENT_BWD, &args));
+    for (int i = last; i >= 0; i--)
+        DPB_TRY(dpb_network_layer_backward(net, i, batch, ready, ctx));
+    return DPB_OK;
+}

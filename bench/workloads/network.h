@@ -1,0 +1,43 @@
+/* network.h: forward and backward pass of a list of layers, through the operators of a device.
+ *
+ * These functions are the members of dpb_workload_ops for every network that is a layer list with a
+ * softmax cross-entropy at its end; a workload brings its layer list and its own open().
+ *
+ * Batch normalisation keeps its running statistics here. They are local to each rank: ranks see
+ * different samples, so their statistics differ, as under PyTorch's DistributedDataParallel without
+ * synchronised batch normalisation and without broadcast_buffers. They are not parameters: no
+ * strategy sends them, and the comparison of replicas does not look at them. */
+#ifndef BENCH_NETWORK_H
+#define BENCH_NETWORK_H
+
+#include "layer_list.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* `list` stays the caller's and must outlive the workload. */
+dpb_status dpb_network_open(const struct dpb_workload_ops *ops, const struct dpb_layer_list *list,
+                            const struct dpb_workload_config *config, dpb_workload **workload);
+void dpb_network_close(dpb_workload *workload);
+void dpb_network_bind(dpb_workload *workload, float *const *param, float *const *grad);
+/* Also resets running statistics, to mean 0 and variance 1. */
+dpb_status dpb_network_init_params(dpb_workload *workload, uint64_t seed);
+dpb_status dpb_network_forward(dpb_workload *workload, const struct dpb_batch *batch, bool training,
+                               struct dpb_forward_result *result);
+dpb_status dpb_network_backward(dpb_workload *workload, const struct dpb_batch *batch,
+                                float grad_scale, dpb_grad_ready ready, void *ctx);
+int64_t dpb_network_activation_bytes(dpb_workload *workload);
+
+/* What dpb_network_activation_bytes() would say of a workload opened for `batch_max` samples. */
+int64_t dpb_network_activation_bytes_for(const struct dpb_layer_list *list, int64_t batch_max);
+
+/* Is the batch one that this workload can take? DPB_ERR_USAGE, logged, when it has more samples
+ * than `batch_max` or a label outside the classes. */
+dpb_status dpb_batch_check(const struct dpb_workload_ops *ops, const struct dpb_model *model,
+                           int64_t batch_max, const struct dpb_batch *batch);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,44 @@
+/* network_plan.h: which memory the values of a network lie in.
+ *
+ * What the backward pass reads is kept: each such output has memory of its own. Everything else,
+ * outputs that only the next layers read, and gradients, lives for a few layers, in a few buffers
+ * that are used over and over. A buffer may hold several values at once when they are equal: the
+ * gradients of both inputs of a sum are the gradient of the sum. */
+#ifndef BENCH_NETWORK_PLAN_H
+#define BENCH_NETWORK_PLAN_H
+
+#include "layer_list.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define DPB_NETWORK_BUFFERS_MAX 32
+
+/* Buffers of one input's gradient, -1 where there is none: the images need no gradient. */
+struct network_flow {
+    int part;   /* this layer's share */
+    int before; /* the shares of later layers, which read the same input; -1: none do */
+    int sum;    /* of both; `part` when nothing came before, may be either of them */
+};
+
+struct network_layer_plan {
+    int output; /* buffer of the output; -1: kept */
+    int grad;   /* buffer of the gradient with respect to the output */
+    int masked; /* where the ReLU's mask leaves it; may be the same */
+    struct network_flow flow[DPB_LAYER_INPUTS_MAX];
+};
+
+struct network_plan {
+    struct network_layer_plan layer[DPB_LAYERS_MAX];
+    int buffer_count;
+    int64_t buffer_elements[DPB_NETWORK_BUFFERS_MAX]; /* per sample */
+};
+
+/* DPB_ERR_INTERNAL, logged, when the list needs more buffers than there can be. */
+dpb_status dpb_network_plan_make(const struct dpb_layer_list *list, struct network_plan *plan);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
