@@ -13,6 +13,14 @@ extern "C" {
 extern const struct dpb_workload_ops dpb_workload_mnist_cnn_ops;
 /* 784-512-512-10. */
 extern const struct dpb_workload_ops dpb_workload_mnist_mlp_ops;
+/* Networks for images of --image-size pixels squared; classes as published. Batch normalisation's
+ * running statistics are local to each rank (network.h). */
+extern const struct dpb_workload_ops dpb_workload_cifar_resnet20_ops;
+extern const struct dpb_workload_ops dpb_workload_resnet18_ops;
+extern const struct dpb_workload_ops dpb_workload_resnet50_ops;
+extern const struct dpb_workload_ops dpb_workload_resnet101_ops;
+extern const struct dpb_workload_ops dpb_workload_resnet152_ops;
+extern const struct dpb_workload_ops dpb_workload_vgg16_ops;
 /* Naumov et al.'s recommendation model with the Kaggle script's layers and 26 tables of
  * --table-rows rows, whose gradients are dense: for strategies that cannot shard. */
 extern const struct dpb_workload_ops dpb_workload_dlrm_small_ops;

@@ -10,14 +10,22 @@
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
+/* clang-format off */
 static const struct dpb_workload_ops *const workloads[] = {
         &dpb_workload_mnist_cnn_ops,
         &dpb_workload_mnist_mlp_ops,
+        &dpb_workload_cifar_resnet20_ops,
+        &dpb_workload_resnet18_ops,
+        &dpb_workload_resnet50_ops,
+        &dpb_workload_resnet101_ops,
+        &dpb_workload_resnet152_ops,
+        &dpb_workload_vgg16_ops,
         &dpb_workload_dlrm_small_ops,
         &dpb_workload_bert_base_ops,
         &dpb_workload_bert_large_ops,
         &dpb_workload_gpt2_small_ops,
 };
+/* clang-format on */
 static const struct dpb_device_ops *const devices[] = {&dpb_device_cpu_ops};
 static const struct dpb_comm_ops *const comms[] = {&dpb_comm_shm_ops};
 static const struct dpb_strategy_ops *const strategies[] = {
