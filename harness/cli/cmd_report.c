@@ -19,8 +19,8 @@ static dpb_status run(const struct dpb_registry *registry, const struct dpb_comm
 {
     (void)registry;
     const struct report_options *o = options;
-    return dpb_report_folders(line->arguments, line->argument_count,
-                              o->out[0] ? o->out : NULL, o->json);
+    return dpb_report_folders(line->arguments, line->argument_count, o->out[0] ? o->out : NULL,
+                              o->json);
 }
 
 const struct dpb_verb dpb_verb_report = {
