@@ -19,7 +19,10 @@
 #include "dpb_step.h"
 #include "dpb_trace.h"
 
-#define EVENTS_PER_STEP_BOUND 512 /* operators, spans and collectives of one step of one lane */
+/* Operators, spans and collectives of one step of one lane: a parameter has its own in the forward
+ * pass, in the backward pass (bias, weights, data, activation) and in the update. */
+#define EVENTS_PER_STEP_BOUND  512
+#define EVENTS_PER_PARAM_BOUND 6
 
 /* ---- the job ---- */
 
@@ -234,9 +237,11 @@ static dpb_status open_measurement(struct worker *w)
     memset(w->times, 0xff, (size_t)w->step_count * sizeof(*w->times)); /* calloc does not touch */
     if (w->traced_count == 0)
         return DPB_OK;
+    size_t params = (size_t)dpb_dataset_model(w->train)->param_count;
     struct dpb_recorder_config recorder = {
             .rank = w->rank,
-            .events_per_lane = (size_t)w->traced_count * EVENTS_PER_STEP_BOUND,
+            .events_per_lane = (size_t)w->traced_count *
+                               (EVENTS_PER_STEP_BOUND + EVENTS_PER_PARAM_BOUND * params),
     };
     return w->registry->recorder->open(&recorder, &w->recorder);
 }
