@@ -63,7 +63,7 @@ const struct dpb_workload_ops dpb_workload_gpt2_small_ops = {
         .name = "gpt2-small",
         .summary = "GPT-2 small, every token predicts the next, 124 M parameters",
         .options = &option_table,
-        .training = {.lr = 0.01, .momentum = 0.9, .weight_decay = 0.0},
+        .training = {.optimizer = DPB_OPTIMIZER_ADAMW, .lr = 1e-4, .weight_decay = 0.01},
         .model = model,
         .open = open_workload,
         .close = dpb_transformer_close,
