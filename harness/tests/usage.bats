@@ -204,7 +204,8 @@ load helper
     assert_json list.json '[w["parameters"] for w in d if w["name"] == "mnist-mlp"]' '[669706]'
     assert_json list.json '[w["gradient_bytes"] for w in d if w["name"] == "mnist-mlp"]' '[2678824]'
     assert_json list.json 'all(w["train_flops_per_sample"] == 3 * w["fwd_flops_per_sample"] > 0 for w in d)' true
-    assert_json list.json 'all(w["memory"]["predicted_bytes"] > 3 * w["gradient_bytes"] for w in d)' true
+    # parameters and gradients; plain SGD keeps no state
+    assert_json list.json 'all(w["memory"]["predicted_bytes"] > 2 * w["gradient_bytes"] for w in d)' true
     dpbench list strategies
     assert_exit 0
     for name in none naive ddp; do
