@@ -34,6 +34,15 @@ static const struct known known[] = {
 };
 #define KNOWN_COUNT (sizeof(known) / sizeof(known[0]))
 
+static bool has_batchnorm(const struct dpb_model *model)
+{
+    for (int i = 0; i < model->layer_count; i++) {
+        if (strcmp(model->layers[i].kind, "batchnorm2d") == 0)
+            return true;
+    }
+    return false;
+}
+
 static void test_tables(void **state)
 {
     (void)state;
@@ -49,6 +58,8 @@ static void test_tables(void **state)
         assert_int_equal(model->sample_dim[2], 3);
         assert_int_equal(model->classes, known[i].classes);
         assert_int_equal(dpb_workload_ops_check(known[i].ops), DPB_OK);
+        assert_int_equal(known[i].ops->flags & DPB_WORKLOAD_BATCH_STATISTICS,
+                         has_batchnorm(model) ? DPB_WORKLOAD_BATCH_STATISTICS : 0);
     }
 }
 

@@ -155,20 +155,23 @@ static void build_cifar_resnet20(struct dpb_layer_list *list, int64_t image_size
 
 /* The published recipes scaled to small batches: 0.1 for batches of 256 (ImageNet) and of 128
  * (CIFAR), in proportion for batches of 32. */
-#define IMAGENET_TRAINING .training = {.lr = 0.0125, .momentum = 0.9, .weight_decay = 1e-4}
-#define CIFAR_TRAINING    .training = {.lr = 0.025, .momentum = 0.9, .weight_decay = 1e-4}
+#define IMAGENET_COMMON                                                                            \
+    .flags = DPB_WORKLOAD_BATCH_STATISTICS,                                                        \
+    .training = {.lr = 0.0125, .momentum = 0.9, .weight_decay = 1e-4}
+#define CIFAR_COMMON                                                                               \
+    .flags = DPB_WORKLOAD_BATCH_STATISTICS,                                                        \
+    .training = {.lr = 0.025, .momentum = 0.9, .weight_decay = 1e-4}
 
 DPB_IMAGE_NETWORK(resnet18, "resnet18", dpb_imagenet_rows, DPB_IMAGENET_SIZE,
-                  .summary = "ResNet-18 for 1000 classes, 11.7 M parameters", IMAGENET_TRAINING);
+                  .summary = "ResNet-18 for 1000 classes, 11.7 M parameters", IMAGENET_COMMON);
 DPB_IMAGE_NETWORK(resnet50, "resnet50", dpb_imagenet_rows, DPB_IMAGENET_SIZE,
-                  .summary = "ResNet-50 v1.5 for 1000 classes, 25.6 M parameters",
-                  IMAGENET_TRAINING);
+                  .summary = "ResNet-50 v1.5 for 1000 classes, 25.6 M parameters", IMAGENET_COMMON);
 DPB_IMAGE_NETWORK(resnet101, "resnet101", dpb_imagenet_rows, DPB_IMAGENET_SIZE,
                   .summary = "ResNet-101 v1.5 for 1000 classes, 44.5 M parameters",
-                  IMAGENET_TRAINING);
+                  IMAGENET_COMMON);
 DPB_IMAGE_NETWORK(resnet152, "resnet152", dpb_imagenet_rows, DPB_IMAGENET_SIZE,
                   .summary = "ResNet-152 v1.5 for 1000 classes, 60.2 M parameters",
-                  IMAGENET_TRAINING);
+                  IMAGENET_COMMON);
 DPB_IMAGE_NETWORK(cifar_resnet20, "cifar-resnet20", dpb_cifar_rows, DPB_CIFAR_SIZE,
                   .summary = "ResNet-20 on 32x32 images for 10 classes, 0.27 M parameters",
-                  CIFAR_TRAINING);
+                  CIFAR_COMMON);

@@ -3,7 +3,10 @@
  * N ranks with batch B/N and one rank with batch B see the same samples in every step; the losses
  * and the parameters afterwards must agree: within a bound for a real network (the sums are
  * associated differently), bit by bit with integer-valued gradients. Replicas are compared after
- * every step, and a planted divergence must be found by that comparison. */
+ * every step, and a planted divergence must be found by that comparison.
+ *
+ * With batch normalisation a rank normalises by the samples of its own batch, and N ranks are not
+ * one big batch: those two comparisons are skipped, and said to be. */
 #ifndef DPB_VERIFY_H
 #define DPB_VERIFY_H
 

@@ -164,7 +164,10 @@ struct dpb_workload_ops {
 };
 
 enum dpb_workload_flags {
-    DPB_WORKLOAD_INTEGER_GRADIENTS = 1 << 0 /* gradients are small integers: sums are exact */
+    DPB_WORKLOAD_INTEGER_GRADIENTS = 1 << 0, /* gradients are small integers: sums are exact */
+    /* A sample's gradient depends on what else is in its rank's batch (batch normalisation), so
+     * that the gradients of N ranks do not add up to the one of the whole batch. */
+    DPB_WORKLOAD_BATCH_STATISTICS = 1 << 1
 };
 
 struct dpb_workload_base {

@@ -28,6 +28,14 @@ load helper
     assert_output 'beyond 5e-05 .* 1 % may be, since adagrad'
 }
 
+@test "verify says why batch normalisation is not compared with one big batch" {
+    dpbench verify --data synthetic --workload cifar-resnet20 --ranks 2 --global-batch 8 --steps 3
+    assert_exit 0
+    assert_output '^ok +replicas identical after every step'
+    assert_output 'skipped: batch normalisation sees the samples of its rank only'
+    assert_output '^ok +integer parameters equal one big batch, bit by bit'
+}
+
 @test "verify works with ring and tiny buckets" {
     dpbench verify --data synthetic --workload mnist-cnn --ranks 2 --global-batch 16 \
         --algorithm ring --bucket 4KiB
