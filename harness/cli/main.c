@@ -93,6 +93,7 @@ int main(int argc, char **argv)
 {
     fill_standard_descriptors();
     signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is a failed write, and reported */
+    signal(SIGPIPE, SIG_IGN); /* `dpbench sweep | head` still keeps its records and its report */
     setlocale(LC_CTYPE, "");  /* for the width of table cells; numbers never depend on the locale */
     const char *word = argc > 1 ? argv[1] : "";
     if (strcmp(word, DPB_WORKER_VERB) == 0)

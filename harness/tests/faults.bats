@@ -221,6 +221,13 @@ YAML
     assert_output 'out/.*File too large'
 }
 
+@test "a reader that closes its pipe loses nothing: records and report are there" {
+    run bash -c '"$DPBENCH" sweep "$@" --repeats 2 -o out 2>&1 | head -n 1' _ "${quick[@]}" --ranks 2 --bucket 1MiB --overlap on
+    [ "$status" -eq 0 ]
+    assert_json out/records.jsonl '[r["status"] for r in d]' '["ok", "ok"]'
+    [ -s out/report.html ]
+}
+
 @test "nohup: a hang-up does not end the run" {
     nohup "$DPBENCH" run --data synthetic --workload mnist-mlp --ranks 1 --steps 600 -o out >log 2>&1 3>&- &
     background=$!
