@@ -157,7 +157,7 @@ struct dpb_batchnorm_args {
     bool training;
 };
 
-/* fwd: prob = softmax(logits) per row, loss[m] = -log prob[m, label[m]].
+/* fwd: prob = softmax(logits) per row, loss[m] = -log prob[m, label[m]]; prob may alias logits.
  * bwd: dlogits = (prob - onehot(label)) * scale; dlogits may alias prob. */
 struct dpb_softmax_xent_args {
     struct dpb_tensor logits, prob, dlogits; /* [M,C] */

@@ -456,6 +456,7 @@ static void check_softmax_xent(int64_t m, int64_t c)
     float *prob[2] = {op_data_f32(&data, m * c), op_data_f32(&data, m * c)};
     float *dlogits[2] = {op_data_f32(&data, m * c), op_data_f32(&data, m * c)};
     float *loss[2] = {op_data_f32(&data, m), op_data_f32(&data, m)};
+    float *place = op_data_f32(&data, m * c);
     int32_t *label = op_data_labels(&data, m, c);
     size_t bytes = (size_t)(m * c) * sizeof(float);
 
@@ -473,6 +474,7 @@ static void check_softmax_xent(int64_t m, int64_t c)
         const struct op_output fwd_out[] = {FLOATS(prob[set], m * c), FLOATS(loss[set], m)};
         const struct op_output bwd_out[] = {FLOATS(dlogits[set], m * c)};
         const struct op_output over_prob[] = {{dlogits[set], bytes, prob[set]}};
+        const struct op_output over_logits[] = {{place, bytes, logits}, FLOATS(loss[set], m)};
 
         op_run(on, DPB_OP_SOFTMAX_XENT_FWD, &args, fwd_out, 2);
         /* The same probabilities for both, to see the backward operator's own error. */
@@ -485,6 +487,10 @@ static void check_softmax_xent(int64_t m, int64_t c)
         args.prob.data = dlogits[set];
         op_run(on, DPB_OP_SOFTMAX_XENT_BWD, &args, over_prob, 1);
         op_assert_close("softmax-xent-bwd in place", dlogits[set], dlogits[0], NULL, m * c, 4.0);
+        args.logits.data = place;
+        args.prob.data = place;
+        op_run(on, DPB_OP_SOFTMAX_XENT_FWD, &args, over_logits, 2);
+        op_assert_close("softmax in place", place, prob[0], NULL, m * c, 32.0);
     }
     op_data_release(&data);
 }
