@@ -108,6 +108,19 @@ load helper
     assert_json trace.json 'sorted({e["pid"] for e in d["traceEvents"] if e["ph"] == "X"}) == [0, 1]' true
 }
 
+@test "a deep network trains on small images, and its trace is complete" {
+    dpbench run --workload resnet50 --image-size 32 --batch-per-rank 2 --ranks 2 --steps 3 \
+        --warmup 2 --trace-steps 1 --probe-retries 0 -o out
+    assert_exit 0
+    file=$(records_file)
+    assert_json "$file" 'd[0]["config"]["image_size"]' 32
+    assert_json "$file" 'd[0]["trace"]["lost"]' 0
+    assert_json "$file" 'd[0]["verified"]["replicas_identical"]' true
+    dpbench run --workload mnist-mlp --image-size 32 --ranks 1 -o other
+    assert_exit 2
+    assert_output 'image-size'
+}
+
 @test "uneven batches train when asked for" {
     dpbench run --data synthetic --workload mnist-mlp --steps 4 --warmup 2 --trace-steps 0 \
         --probe-retries 0 --ranks 2 --global-batch 15 --uneven on -o out
