@@ -33,8 +33,8 @@ static dnnl_status_t reserve(struct dpb_cpu_buffer *buffer, size_t bytes)
     memory = aligned_alloc(4096, rounded);
     if (!memory)
         return dnnl_out_of_memory;
+    free(buffer->memory);       /* before the new pages are touched: both would be the peak */
     memset(memory, 0, rounded); /* take the page faults now, not in a timed step */
-    free(buffer->memory);
     buffer->memory = memory;
     buffer->bytes = rounded;
     return dnnl_success;
