@@ -17,7 +17,7 @@
  * 7 MB too many refuse nothing that fits well. */
 #define RUNTIME_BYTES INT64_C(15000000)
 
-/* Of every data set there is. */
+/* Of the data sets whose memory is predicted. */
 #define TRAIN_SAMPLES INT64_C(60000)
 #define TEST_SAMPLES  INT64_C(10000)
 
