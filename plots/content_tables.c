@@ -35,6 +35,16 @@ static void take_number(struct dpb_document *document, view_number *view, double
     dpb_document_take(document, &text);
 }
 
+static void view_whole(double value, struct dpb_str *out)
+{
+    dpb_view_number(value, 0, out);
+}
+
+static void view_one_decimal(double value, struct dpb_str *out)
+{
+    dpb_view_number(value, 1, out);
+}
+
 static void view_two_decimals(double value, struct dpb_str *out)
 {
     dpb_view_number(value, 2, out);
@@ -213,161 +223,193 @@ void dpb_content_overlap(const struct dpb_summary *summary, struct dpb_document 
     free(cells);
 }
 
-void dpb_content_breakdown(const struct dpb_summary *summary, struct dpb_document *document)
+/* ---- tables of numbers, one row per cell: described, and drawn by one function ---- */
+
+struct column {
+    const char *header;
+    view_number *view;
+    double (*value)(const struct dpb_cell_summary *cell);
+};
+
+struct cell_table {
+    int level;
+    const char *heading;
+    const struct column *columns;
+    size_t column_count;
+    bool (*shows)(const struct dpb_cell_summary *cell); /* has this cell a row? */
+    const char *note;                                   /* below the table */
+};
+
+#define CELL_TABLE(...) (&(const struct cell_table){__VA_ARGS__})
+
+static void cell_table(const struct dpb_summary *summary, const struct cell_table *table,
+                       struct dpb_document *document)
 {
-    static const char *const columns[] = {"span (ms)",           "compute (ms)",
-                                          "exposed comm. (ms)",  "of it waiting for peers (ms)",
-                                          "idle (ms)",           "of it loading data (ms)",
-                                          "all comm. (ms)",      "overlapped (% of comm.)",
-                                          "exposed (% of span)", "bus bandwidth (GB/s)",
-                                          "traced / timed step"};
     const struct dpb_cell_summary **cells = ordered(summary, document);
-    size_t i;
     bool any = false;
 
-    for (i = 0; cells && i < summary->cell_count; i++) {
-        const struct dpb_cell_summary *cell = cells[i];
-
-        if (!isfinite(cell->span_ns))
+    for (size_t i = 0; cells && i < summary->cell_count; i++) {
+        if (!table->shows(cells[i]))
             continue;
         if (!any) {
-            dpb_document_heading(document, 3,
-                                 "Where the time of a step goes, mean per rank and step");
-            dpb_document_table(document, 1 + sizeof(columns) / sizeof(columns[0]), 1);
+            dpb_document_heading(document, table->level, table->heading);
+            dpb_document_table(document, 1 + table->column_count, 1);
             dpb_document_cell(document, "cell");
-            HEADERS(document, columns);
+            for (size_t c = 0; c < table->column_count; c++)
+                dpb_document_cell(document, table->columns[c].header);
             any = true;
         }
-        take_label(summary, cell, document);
-        take_number(document, dpb_view_ms, cell->span_ns);
-        take_number(document, dpb_view_ms, cell->compute_ns);
-        take_number(document, dpb_view_ms, cell->exposed_ns);
-        take_number(document, dpb_view_ms, cell->comm_wait_ns);
-        take_number(document, dpb_view_ms, cell->idle_ns);
-        take_number(document, dpb_view_ms, cell->data_ns);
-        take_number(document, dpb_view_ms, cell->comm_ns);
-        take_number(document, dpb_view_percent, cell->overlap_fraction);
-        take_number(document, dpb_view_percent, cell->exposed_share);
-        take_number(document, view_giga, cell->busbw_bytes_per_s);
-        take_number(document, view_two_decimals, cell->trace_overhead);
+        take_label(summary, cells[i], document);
+        for (size_t c = 0; c < table->column_count; c++)
+            take_number(document, table->columns[c].view, table->columns[c].value(cells[i]));
     }
-    if (any) {
-        dpb_document_paragraph(
-                document, "Compute, exposed communication (comm.) and idle add up to the span. "
-                          "GB/s are 10^9 bytes per second.");
-    }
+    if (any)
+        dpb_document_paragraph(document, table->note);
     free(cells);
+}
+
+/* A column's value that is a member of the summary. */
+#define MEMBER(member)                                                                             \
+    static double value_##member(const struct dpb_cell_summary *cell)                              \
+    {                                                                                              \
+        return cell->member;                                                                       \
+    }
+MEMBER(span_ns)
+MEMBER(compute_ns)
+MEMBER(exposed_ns)
+MEMBER(comm_wait_ns)
+MEMBER(idle_ns)
+MEMBER(data_ns)
+MEMBER(comm_ns)
+MEMBER(overlap_fraction)
+MEMBER(exposed_share)
+MEMBER(busbw_bytes_per_s)
+MEMBER(trace_overhead)
+MEMBER(wire_ns)
+MEMBER(progress_cpu_ns)
+MEMBER(wake_late_p99_ns)
+MEMBER(step_mean_ns)
+MEMBER(step_mad_ns)
+MEMBER(step_p5_ns)
+MEMBER(step_p50_ns)
+MEMBER(step_p95_ns)
+MEMBER(step_p99_ns)
+MEMBER(availability)
+MEMBER(loss_first)
+MEMBER(loss_last)
+#undef MEMBER
+
+static bool is_traced(const struct dpb_cell_summary *cell)
+{
+    return isfinite(cell->span_ns);
+}
+
+void dpb_content_breakdown(const struct dpb_summary *summary, struct dpb_document *document)
+{
+    static const struct column columns[] = {
+            {"span (ms)", dpb_view_ms, value_span_ns},
+            {"compute (ms)", dpb_view_ms, value_compute_ns},
+            {"exposed comm. (ms)", dpb_view_ms, value_exposed_ns},
+            {"of it waiting for peers (ms)", dpb_view_ms, value_comm_wait_ns},
+            {"idle (ms)", dpb_view_ms, value_idle_ns},
+            {"of it loading data (ms)", dpb_view_ms, value_data_ns},
+            {"all comm. (ms)", dpb_view_ms, value_comm_ns},
+            {"overlapped (% of comm.)", dpb_view_percent, value_overlap_fraction},
+            {"exposed (% of span)", dpb_view_percent, value_exposed_share},
+            {"bus bandwidth (GB/s)", view_giga, value_busbw_bytes_per_s},
+            {"traced / timed step", view_two_decimals, value_trace_overhead},
+    };
+
+    cell_table(summary,
+               CELL_TABLE(3, "Where the time of a step goes, mean per rank and step", columns,
+                          sizeof(columns) / sizeof(columns[0]), is_traced,
+                          "Compute, exposed communication (comm.) and idle add up to the span. "
+                          "GB/s are 10^9 bytes per second."),
+               document);
+}
+
+static bool is_emulated(const struct dpb_cell_summary *cell)
+{
+    return isfinite(cell->wire_ns);
+}
+
+static double wire_share(const struct dpb_cell_summary *cell)
+{
+    return cell->wire_ns / cell->step_median_ns;
 }
 
 void dpb_content_link(const struct dpb_summary *summary, struct dpb_document *document)
 {
-    static const char *const columns[] = {"wire time per step (ms)", "wire time (% of the step)",
-                                          "background thread, CPU per collective (ms)",
-                                          "late wake-ups, p99 (ms)"};
-    const struct dpb_cell_summary **cells = ordered(summary, document);
-    size_t i;
-    bool any = false;
+    static const struct column columns[] = {
+            {"wire time per step (ms)", dpb_view_ms, value_wire_ns},
+            {"wire time (% of the step)", dpb_view_percent, wire_share},
+            {"background thread, CPU per collective (ms)", dpb_view_ms, value_progress_cpu_ns},
+            {"late wake-ups, p99 (ms)", dpb_view_ms, value_wake_late_p99_ns},
+    };
 
-    for (i = 0; cells && i < summary->cell_count; i++) {
-        const struct dpb_cell_summary *cell = cells[i];
+    cell_table(summary,
+               CELL_TABLE(3, "The emulated link, and the thread that emulates it", columns,
+                          sizeof(columns) / sizeof(columns[0]), is_emulated,
+                          "Wire time is what the algorithm needs on that link, whether it is "
+                          "hidden or not. The thread sleeps in between; a late wake-up makes a "
+                          "collective look longer than the link would."),
+               document);
+}
 
-        if (!isfinite(cell->wire_ns))
-            continue;
-        if (!any) {
-            dpb_document_heading(document, 3, "The emulated link, and the thread that emulates it");
-            dpb_document_table(document, 1 + sizeof(columns) / sizeof(columns[0]), 1);
-            dpb_document_cell(document, "cell");
-            HEADERS(document, columns);
-            any = true;
-        }
-        take_label(summary, cell, document);
-        take_number(document, dpb_view_ms, cell->wire_ns);
-        take_number(document, dpb_view_percent, cell->wire_ns / cell->step_median_ns);
-        take_number(document, dpb_view_ms, cell->progress_cpu_ns);
-        take_number(document, dpb_view_ms, cell->wake_late_p99_ns);
-    }
-    if (any) {
-        dpb_document_paragraph(document,
-                               "Wire time is what the algorithm needs on that link, whether it is "
-                               "hidden or not. The thread sleeps in between; a late wake-up makes "
-                               "a collective look longer than the link would.");
-    }
-    free(cells);
+static bool is_measured(const struct dpb_cell_summary *cell)
+{
+    return cell->repeats_ok > 0;
 }
 
 void dpb_content_spread(const struct dpb_summary *summary, struct dpb_document *document)
 {
-    static const char *const columns[] = {"mean (ms)",
-                                          "MAD (ms)",
-                                          "p5 (ms)",
-                                          "p50 (ms)",
-                                          "p95 (ms)",
-                                          "p99 (ms)",
-                                          "availability of cores (%)"};
-    const struct dpb_cell_summary **cells = ordered(summary, document);
-    size_t i;
-    bool any = false;
+    static const struct column columns[] = {
+            {"mean (ms)", dpb_view_ms, value_step_mean_ns},
+            {"MAD (ms)", dpb_view_ms, value_step_mad_ns},
+            {"p5 (ms)", dpb_view_ms, value_step_p5_ns},
+            {"p50 (ms)", dpb_view_ms, value_step_p50_ns},
+            {"p95 (ms)", dpb_view_ms, value_step_p95_ns},
+            {"p99 (ms)", dpb_view_ms, value_step_p99_ns},
+            {"availability of cores (%)", dpb_view_percent, value_availability},
+    };
 
-    for (i = 0; cells && i < summary->cell_count; i++) {
-        const struct dpb_cell_summary *cell = cells[i];
+    cell_table(summary,
+               CELL_TABLE(3, "Spread of the step time over all timed steps", columns,
+                          sizeof(columns) / sizeof(columns[0]), is_measured,
+                          "A dash stands where there are too few steps for the percentile to lie "
+                          "inside the sample (p5 and p95 need 20, p99 needs 100)."),
+               document);
+}
 
-        if (cell->repeats_ok == 0)
-            continue;
-        if (!any) {
-            dpb_document_heading(document, 3, "Spread of the step time over all timed steps");
-            dpb_document_table(document, 1 + sizeof(columns) / sizeof(columns[0]), 1);
-            dpb_document_cell(document, "cell");
-            HEADERS(document, columns);
-            any = true;
-        }
-        take_label(summary, cell, document);
-        take_number(document, dpb_view_ms, cell->step_mean_ns);
-        take_number(document, dpb_view_ms, cell->step_mad_ns);
-        take_number(document, dpb_view_ms, cell->step_p5_ns);
-        take_number(document, dpb_view_ms, cell->step_p50_ns);
-        take_number(document, dpb_view_ms, cell->step_p95_ns);
-        take_number(document, dpb_view_ms, cell->step_p99_ns);
-        take_number(document, dpb_view_percent, cell->availability);
-    }
-    if (any) {
-        dpb_document_paragraph(document, "A dash stands where there are too few steps for the "
-                                         "percentile to lie inside the sample (p5 and p95 need "
-                                         "20, p99 needs 100).");
-    }
-    free(cells);
+static bool is_trained(const struct dpb_cell_summary *cell)
+{
+    return isfinite(cell->loss_first) || isfinite(cell->test_accuracy);
+}
+
+static double steps_trained(const struct dpb_cell_summary *cell)
+{
+    return dpb_json_as_real(dpb_json_path(cell->first, "training/steps"), NAN);
+}
+
+static double accuracy_percent(const struct dpb_cell_summary *cell)
+{
+    return 100 * cell->test_accuracy;
 }
 
 void dpb_content_training(const struct dpb_summary *summary, struct dpb_document *document)
 {
-    static const char *const columns[] = {"cell", "steps", "loss, first step", "loss, last step",
-                                          "test accuracy (%)"};
-    const struct dpb_cell_summary **cells = ordered(summary, document);
-    size_t i;
-    bool any = false;
+    static const struct column columns[] = {
+            {"steps", view_whole, steps_trained},
+            {"loss, first step", view_four_decimals, value_loss_first},
+            {"loss, last step", view_four_decimals, value_loss_last},
+            {"test accuracy (%)", view_two_decimals, accuracy_percent},
+    };
 
-    for (i = 0; cells && i < summary->cell_count; i++) {
-        const struct dpb_cell_summary *cell = cells[i];
-
-        if (!isfinite(cell->loss_first) && !isfinite(cell->test_accuracy))
-            continue;
-        if (!any) {
-            dpb_document_heading(document, 2, "Training");
-            dpb_document_table(document, 5, 1);
-            HEADERS(document, columns);
-            any = true;
-        }
-        take_label(summary, cell, document);
-        take_int(document, dpb_json_as_int(dpb_json_path(cell->first, "training/steps"), 0));
-        take_number(document, view_four_decimals, cell->loss_first);
-        take_number(document, view_four_decimals, cell->loss_last);
-        take_number(document, view_two_decimals, 100 * cell->test_accuracy);
-    }
-    if (any) {
-        dpb_document_paragraph(document,
-                               "Means over the repeats. The loss is the mean over the global "
-                               "batch; a dash means that the accuracy was not evaluated.");
-    }
-    free(cells);
+    cell_table(summary,
+               CELL_TABLE(2, "Training", columns, sizeof(columns) / sizeof(columns[0]), is_trained,
+                          "Means over the repeats. The loss is the mean over the global batch; a "
+                          "dash means that the accuracy was not evaluated."),
+               document);
 }
 
 static double memory_mib(const struct dpb_cell_summary *cell, const char *path)
@@ -375,46 +417,46 @@ static double memory_mib(const struct dpb_cell_summary *cell, const char *path)
     return dpb_json_as_real(dpb_json_path(cell->first, path), NAN) / (1 << 20);
 }
 
-static void view_one_decimal(double value, struct dpb_str *out)
+static double predicted_mib(const struct dpb_cell_summary *cell)
 {
-    dpb_view_number(value, 1, out);
+    return memory_mib(cell, "memory/predicted_bytes");
+}
+
+static double measured_mib(const struct dpb_cell_summary *cell)
+{
+    return memory_mib(cell, "memory/measured_bytes");
+}
+
+static double predicted_total_mib(const struct dpb_cell_summary *cell)
+{
+    return memory_mib(cell, "memory/predicted_total_bytes");
+}
+
+static double measured_of_predicted_percent(const struct dpb_cell_summary *cell)
+{
+    return 100 * measured_mib(cell) / predicted_mib(cell);
+}
+
+static bool is_predicted(const struct dpb_cell_summary *cell)
+{
+    return isfinite(predicted_mib(cell));
 }
 
 void dpb_content_memory(const struct dpb_summary *summary, struct dpb_document *document)
 {
-    static const char *const columns[] = {"cell", "rank, predicted (MiB)", "rank, measured (MiB)",
-                                          "measured of predicted (%)",
-                                          "all ranks, predicted (MiB)"};
-    const struct dpb_cell_summary **cells = ordered(summary, document);
-    size_t i;
-    bool any = false;
+    static const struct column columns[] = {
+            {"rank, predicted (MiB)", view_one_decimal, predicted_mib},
+            {"rank, measured (MiB)", view_one_decimal, measured_mib},
+            {"measured of predicted (%)", view_one_decimal, measured_of_predicted_percent},
+            {"all ranks, predicted (MiB)", view_one_decimal, predicted_total_mib},
+    };
 
-    for (i = 0; cells && i < summary->cell_count; i++) {
-        double predicted = memory_mib(cells[i], "memory/predicted_bytes");
-        double measured = memory_mib(cells[i], "memory/measured_bytes");
-
-        if (!isfinite(predicted))
-            continue;
-        if (!any) {
-            dpb_document_heading(document, 2, "Memory");
-            dpb_document_table(document, 5, 1);
-            HEADERS(document, columns);
-            any = true;
-        }
-        take_label(summary, cells[i], document);
-        take_number(document, view_one_decimal, predicted);
-        take_number(document, view_one_decimal, measured);
-        take_number(document, view_one_decimal, 100 * measured / predicted);
-        take_number(document, view_one_decimal,
-                    memory_mib(cells[i], "memory/predicted_total_bytes"));
-    }
-    if (any) {
-        dpb_document_paragraph(document,
-                               "Resident bytes of a rank, as predicted before the launch, and the "
-                               "peak of the rank that took most, in the cell's first record. What "
-                               "ranks share is in each rank, and in the sum once.");
-    }
-    free(cells);
+    cell_table(summary,
+               CELL_TABLE(2, "Memory", columns, sizeof(columns) / sizeof(columns[0]), is_predicted,
+                          "Resident bytes of a rank, as predicted before the launch, and the peak "
+                          "of the rank that took most, in the cell's first record. What ranks "
+                          "share is in each rank, and in the sum once."),
+               document);
 }
 
 void dpb_content_failures(const struct dpb_summary *summary, struct dpb_document *document)
