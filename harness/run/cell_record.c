@@ -11,10 +11,9 @@
 #include "dpb_experiment.h"
 #include "dpb_host.h"
 #include "dpb_log.h"
-#include "dpb_overlap.h"
 #include "dpb_stats.h"
-#include "dpb_trace.h"
-#include "dpb_units.h"
+#include "cell_trace.h"
+#include "rank_steps.h"
 
 #define LATE_WARN_NS 2000000 /* a wake-up this late distorts an emulated link's timing */
 
@@ -41,32 +40,9 @@ static int64_t larger(int64_t a, int64_t b)
     return a > b ? a : b;
 }
 
-static int64_t smaller(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
 static int64_t at_i64(const dpb_json *rank, const char *key, size_t index)
 {
     return dpb_json_as_int(dpb_json_at(dpb_json_get(rank, key), index), 0);
-}
-
-/* Where the ranks put the instants of a series of steps, which they begin together. */
-struct instants {
-    const char *start, *end;
-};
-
-static const struct instants timed_instants = {"start_ns", "end_ns"};
-static const struct instants traced_instants = {"traced_start_ns", "traced_end_ns"};
-
-static size_t steps_of(const struct dpb_launch_result *result, const struct instants *instants)
-{
-    return result->rank_count ? dpb_json_size(dpb_json_get(result->ranks[0], instants->start)) : 0;
-}
-
-static size_t timed_steps(const struct dpb_launch_result *result)
-{
-    return steps_of(result, &timed_instants);
 }
 
 static bool complete(const struct dpb_launch_result *result)
@@ -77,45 +53,16 @@ static bool complete(const struct dpb_launch_result *result)
     return result->rank_count > 0;
 }
 
-/* When the last rank was through with step s; the ranks of one machine share the clock. */
-static int64_t step_end_ns(const struct dpb_launch_result *result, const struct instants *instants,
-                           size_t s)
-{
-    int64_t last = INT64_MIN;
-    for (int r = 0; r < result->rank_count; r++)
-        last = larger(last, at_i64(result->ranks[r], instants->end, s));
-    return last;
-}
-
-/* Step s took from the end of the one before to its own end. Not the longest time of any rank:
- * ranks go on at once, so that their steps overlap, and the sum of such times is more than passed.
- */
-static int64_t step_ns(const struct dpb_launch_result *result, const struct instants *instants,
-                       size_t s)
-{
-    int64_t begin = INT64_MAX;
-    if (s > 0)
-        begin = step_end_ns(result, instants, s - 1);
-    for (int r = 0; s == 0 && r < result->rank_count; r++)
-        begin = smaller(begin, at_i64(result->ranks[r], instants->start, 0));
-    return step_end_ns(result, instants, s) - begin;
-}
-
 /* A value per timed step, into a fresh array; NULL when out of memory or without steps. */
 static double *per_step(const struct dpb_launch_result *result,
                         double (*value)(const struct dpb_launch_result *, size_t, const void *),
                         const void *ctx)
 {
-    size_t steps = timed_steps(result);
+    size_t steps = dpb_rank_steps_count(result, DPB_STEPS_TIMED);
     double *values = steps ? malloc(steps * sizeof(*values)) : NULL;
     for (size_t s = 0; values && s < steps; s++)
         values[s] = value(result, s, ctx);
     return values;
-}
-
-static double time_of_step(const struct dpb_launch_result *result, size_t s, const void *instants)
-{
-    return (double)step_ns(result, instants, s);
 }
 
 static double mean_phase_of_step(const struct dpb_launch_result *result, size_t s, const void *key)
@@ -138,14 +85,15 @@ static double median_per_step(const struct dpb_launch_result *result,
                               const void *ctx)
 {
     double *values = per_step(result, value, ctx);
-    double median = values ? dpb_stats_median(values, timed_steps(result)) : NAN;
+    double median =
+            values ? dpb_stats_median(values, dpb_rank_steps_count(result, DPB_STEPS_TIMED)) : NAN;
     free(values);
     return median;
 }
 
 double dpb_cell_median_step_ns(const struct dpb_launch_result *result)
 {
-    return complete(result) ? median_per_step(result, time_of_step, &timed_instants) : NAN;
+    return complete(result) ? dpb_rank_steps_median_ns(result, DPB_STEPS_TIMED) : NAN;
 }
 
 /* ---- sections of the record ---- */
@@ -181,11 +129,11 @@ static void put_plan(const struct dpb_cell_outcome *o, dpb_json *record)
 static void put_samples(const struct dpb_cell_outcome *o, dpb_json *record)
 {
     const struct dpb_launch_result *result = o->result;
-    size_t steps = timed_steps(result);
+    size_t steps = dpb_rank_steps_count(result, DPB_STEPS_TIMED);
     dpb_json *samples = dpb_json_array();
     int64_t total_ns = 0;
     for (size_t s = 0; s < steps; s++) {
-        int64_t ns = step_ns(result, &timed_instants, s);
+        int64_t ns = dpb_rank_steps_ns(result, DPB_STEPS_TIMED, s);
         total_ns += ns;
         dpb_json_append(samples, dpb_json_int(ns));
     }
@@ -341,187 +289,6 @@ static void put_progress(const struct dpb_cell_outcome *o, dpb_json *record)
     dpb_json_set(record, "progress", progress);
 }
 
-/* ---- traced steps ---- */
-
-struct traced {
-    struct dpb_event *events; /* of all ranks */
-    char **names;             /* one block per rank */
-    int rank_count;
-    size_t count;
-    uint64_t lost;
-};
-
-static void traced_release(struct traced *traced)
-{
-    for (int r = 0; r < traced->rank_count; r++)
-        free(traced->names[r]);
-    free(traced->names);
-    free(traced->events);
-}
-
-static dpb_status traced_collect(const struct dpb_launch_result *result, struct traced *traced)
-{
-    traced->rank_count = result->rank_count;
-    traced->names = calloc((size_t)result->rank_count, sizeof(char *));
-    if (!traced->names)
-        return DPB_ERR_NO_MEMORY;
-    for (int r = 0; r < result->rank_count; r++) {
-        struct dpb_event *events = NULL;
-        size_t count = 0;
-        DPB_TRY(dpb_events_from_json(dpb_json_get(result->ranks[r], "events"), &events, &count,
-                                     &traced->names[r]));
-        traced->lost += (uint64_t)dpb_json_as_int(dpb_json_get(result->ranks[r], "events_lost"), 0);
-        struct dpb_event *all = realloc(traced->events, (traced->count + count + 1) * sizeof(*all));
-        if (!all) {
-            free(events);
-            return DPB_ERR_NO_MEMORY;
-        }
-        memcpy(all + traced->count, events, count * sizeof(*all));
-        traced->events = all;
-        traced->count += count;
-        free(events);
-    }
-    return DPB_OK;
-}
-
-static void put_overlap(const struct dpb_breakdown *rows, size_t count, dpb_json *record)
-{
-    struct dpb_breakdown sum = {0};
-    for (size_t i = 0; i < count; i++) {
-        sum.span_ns += rows[i].span_ns;
-        sum.compute_ns += rows[i].compute_ns;
-        sum.comm_ns += rows[i].comm_ns;
-        sum.overlap_ns += rows[i].overlap_ns;
-        sum.exposed_ns += rows[i].exposed_ns;
-        sum.comm_wait_ns += rows[i].comm_wait_ns;
-        sum.idle_ns += rows[i].idle_ns;
-        sum.data_ns += rows[i].data_ns;
-    }
-    dpb_json *overlap = dpb_json_object();
-    dpb_json_set_int(overlap, "rank_steps", (int64_t)count);
-    dpb_json_set_int(overlap, "span_ns", sum.span_ns);
-    dpb_json_set_int(overlap, "compute_ns", sum.compute_ns);
-    dpb_json_set_int(overlap, "comm_ns", sum.comm_ns);
-    dpb_json_set_int(overlap, "overlap_ns", sum.overlap_ns);
-    dpb_json_set_int(overlap, "exposed_ns", sum.exposed_ns);
-    dpb_json_set_int(overlap, "comm_wait_ns", sum.comm_wait_ns);
-    dpb_json_set_int(overlap, "idle_ns", sum.idle_ns);
-    dpb_json_set_int(overlap, "data_ns", sum.data_ns);
-    dpb_json_set(record, "overlap", overlap);
-}
-
-/* Bandwidth counts the time from the last rank's arrival to the result: waiting is no transfer. */
-static void put_communication(const struct dpb_cell_outcome *o, const struct traced *traced,
-                              size_t rank_steps, dpb_json *record)
-{
-    int64_t bytes = 0, collectives = 0, transfer_ns = 0;
-    for (size_t i = 0; i < traced->count; i++) {
-        const struct dpb_event *event = &traced->events[i];
-        if (event->kind == DPB_EVENT_COMM) {
-            bytes += event->bytes;
-            collectives++;
-            transfer_ns += event->end_ns - event->start_ns;
-        } else if (event->kind == DPB_EVENT_COMM_WAIT) {
-            transfer_ns -= event->end_ns - event->start_ns;
-        }
-    }
-    double factor = dpb_coll_busbw_factor(DPB_COLL_ALL_REDUCE, o->result->rank_count);
-    double steps = (double)rank_steps;
-    dpb_json *json = dpb_json_object();
-    dpb_json_set_real(json, "collectives_per_step", (double)collectives / steps);
-    dpb_json_set_real(json, "payload_bytes_per_step", (double)bytes / steps);
-    if (collectives > 0 && transfer_ns > 0) {
-        dpb_json_set_real(json, "wire_bytes_per_step", factor * (double)bytes / steps);
-        dpb_json_set_real(json, "busbw_bytes_per_s",
-                          factor * (double)bytes * 1e9 / (double)transfer_ns);
-    } else {
-        dpb_json_set_absent(json, "wire_bytes_per_step", "no communication with one rank");
-        dpb_json_set_absent(json, "busbw_bytes_per_s", "no communication with one rank");
-    }
-    const dpb_json *wire = dpb_json_get(o->result->ranks[0], "wire_ns_per_step");
-    if (dpb_json_type(wire) == DPB_JSON_INT)
-        dpb_json_set(json, "wire_ns_per_step", dpb_json_copy(wire));
-    else
-        dpb_json_set_absent(json, "wire_ns_per_step", "no emulated link");
-    dpb_json_set(record, "communication", json);
-}
-
-static double traced_median_ns(const struct dpb_launch_result *result)
-{
-    size_t steps = steps_of(result, &traced_instants);
-    double *values = malloc((steps + 1) * sizeof(*values));
-    for (size_t s = 0; values && s < steps; s++)
-        values[s] = (double)step_ns(result, &traced_instants, s);
-    double median = values ? dpb_stats_median(values, steps) : NAN;
-    free(values);
-    return median;
-}
-
-static dpb_status write_trace(const struct dpb_cell_outcome *o, const struct traced *traced,
-                              char *name, size_t name_bytes)
-{
-    char *folder = dpb_path_join(o->run_folder, "traces");
-    if (!folder)
-        return DPB_ERR_NO_MEMORY;
-    dpb_status st = dpb_mkdir_p(folder);
-    snprintf(name, name_bytes, "traces/cell%03d-repeat%d.json", (int)o->launch.cell,
-             (int)o->launch.repeat);
-    char *path = st == DPB_OK ? dpb_path_join(o->run_folder, name) : NULL;
-    const struct dpb_plan_cell *cell = &o->plan->cells[o->launch.cell];
-    const struct dpb_experiment *e = dpb_config_struct(cell->config, "experiment");
-    struct dpb_trace_info info = {
-            .title = cell->label[0] ? cell->label : o->plan->name,
-            .world_size = o->result->rank_count,
-            .lost = traced->lost,
-            .backend = e->comm,
-    };
-    if (path)
-        st = dpb_trace_write(path, &info, traced->events, traced->count);
-    free(path);
-    free(folder);
-    return st;
-}
-
-static void put_untraced(dpb_json *record)
-{
-    static const char *const keys[] = {"overlap", "communication", "trace"};
-    for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++)
-        dpb_json_set_absent(record, keys[i], "no steps were traced (--trace-steps 0)");
-}
-
-static dpb_status put_traced(const struct dpb_cell_outcome *o, dpb_json *record)
-{
-    struct traced traced = {0};
-    struct dpb_breakdown *rows = NULL;
-    size_t row_count = 0, stray = 0, negative = 0;
-    char name[128];
-    dpb_status st;
-    DPB_TRY_GOTO(st, traced_collect(o->result, &traced), out);
-    if (traced.count == 0) {
-        put_untraced(record);
-        goto out;
-    }
-    DPB_TRY_GOTO(st,
-                 dpb_breakdown_compute(traced.events, traced.count, &rows, &row_count, &stray,
-                                       &negative),
-                 out);
-    DPB_TRY_GOTO(st, write_trace(o, &traced, name, sizeof(name)), out);
-    put_overlap(rows, row_count, record);
-    put_communication(o, &traced, row_count, record);
-    dpb_json *trace = dpb_json_object();
-    dpb_json_set_string(trace, "file", name);
-    dpb_json_set_int(trace, "lost", (int64_t)traced.lost);
-    dpb_json_set_int(trace, "stray", (int64_t)stray);
-    dpb_json_set_int(trace, "negative", (int64_t)negative);
-    dpb_json_set_real(trace, "overhead_ratio",
-                      traced_median_ns(o->result) / dpb_cell_median_step_ns(o->result));
-    dpb_json_set(record, "trace", trace);
-out:
-    free(rows);
-    traced_release(&traced);
-    return st;
-}
-
 /* ---- what a reader should be warned of ---- */
 
 static void warn(dpb_json *warnings, const char *format, ...) __attribute__((format(printf, 2, 3)));
@@ -634,7 +401,7 @@ static dpb_status put_results(const struct dpb_cell_outcome *o, dpb_json *record
     dpb_json_set_bool(verified, "loss_finite", finite);
     dpb_json_set(record, "verified", verified);
     put_samples(o, record);
-    DPB_TRY(put_traced(o, record));
+    DPB_TRY(dpb_cell_trace_put(o, record));
     if (finite && identical)
         return DPB_OK;
     *status = DPB_RECORD_INVALID;

@@ -86,7 +86,7 @@ static const struct dpb_option rows[] = {
     {.name = "ranks", .type = DPB_OPT_INT, .offset = AT(ranks), .default_text = "auto", .min = 1, .max = 65536, .category = SCALE,
      .help = "processes that train together; auto: powers of two up to the cores, at most 4", .flags = DPB_OPT_AUTO},
     {.name = "batch-per-rank", .type = DPB_OPT_INT, .offset = AT(batch_per_rank), .default_text = "auto", .min = 1, .max = 1e9, .category = SCALE, .unit = "samples",
-     .help = "samples of each rank per step (weak scaling); auto: 64, or from --global-batch", .flags = DPB_OPT_AUTO},
+     .help = "samples of each rank per step (weak scaling); auto: from --global-batch, else what suits the workload, as 'dpbench list workloads' shows", .flags = DPB_OPT_AUTO},
     {.name = "global-batch", .type = DPB_OPT_INT, .offset = AT(global_batch), .default_text = "auto", .min = 1, .max = 1e9, .category = SCALE, .unit = "samples",
      .help = "samples of all ranks together per step (strong scaling)", .flags = DPB_OPT_AUTO},
     {.name = "uneven", .type = DPB_OPT_BOOL, .offset = AT(uneven), .default_text = "off", .category = SCALE,
@@ -129,7 +129,7 @@ const struct dpb_option_table dpb_experiment_table = {
         .config_bytes = sizeof(struct dpb_experiment),
 };
 
-#define BATCH_PER_RANK_DEFAULT 64
+#define BATCH_PER_RANK_DEFAULT 64         /* of a workload without a wish */
 #define GLOBAL_BATCH_MAX       1000000000 /* as its row says */
 
 const char *dpb_data_kind_text(enum dpb_data_kind kind)
@@ -185,12 +185,13 @@ static dpb_status check_batch(const struct dpb_experiment *e, int64_t global)
 }
 
 /* Fill in whichever of the two batch sizes was left open. */
-static dpb_status resolve_batch(dpb_config *config)
+static dpb_status resolve_batch(dpb_config *config, const struct dpb_workload_ops *workload)
 {
     const struct dpb_experiment *e = dpb_config_struct(config, "experiment");
     bool global_given = e->global_batch != DPB_AUTO;
     bool local_given = e->batch_per_rank != DPB_AUTO;
     int64_t global = e->global_batch, local = e->batch_per_rank;
+    int64_t wish = workload->training.batch_per_rank;
     if (global_given && local_given && global != local * e->ranks) {
         dpb_error("--global-batch %" PRId64 " and --batch-per-rank %" PRId64
                   " contradict each other with %" PRId64 " ranks",
@@ -200,7 +201,7 @@ static dpb_status resolve_batch(dpb_config *config)
         return DPB_ERR_USAGE;
     }
     if (!global_given && !local_given)
-        local = BATCH_PER_RANK_DEFAULT;
+        local = wish > 0 ? wish : BATCH_PER_RANK_DEFAULT;
     if (!global_given)
         global = local * e->ranks;
     DPB_TRY(check_batch(e, global));
@@ -307,7 +308,7 @@ dpb_status dpb_experiment_resolve(dpb_config *config, const struct dpb_registry 
     }
     if (e->epochs > 0 && e->steps != DPB_AUTO)
         DPB_TRY(dpb_config_set(config, "steps", "auto"));
-    DPB_TRY(resolve_batch(config));
+    DPB_TRY(resolve_batch(config, workload));
     DPB_TRY(resolve_data(config, workload));
     if (e->threads_per_rank == DPB_AUTO)
         DPB_TRY(set_threads(config, threads_of(cores, most_ranks), threads_of(cores, e->ranks)));
