@@ -10,6 +10,7 @@
 #include "dpb_options.h"
 #include "dpb_plan.h"
 #include "dpb_registry.h"
+#include "dpb_run_folder.h"
 #include "dpb_status.h"
 
 /* A verb: how it is parsed, and what it does. Returns the status that ends the program. */
@@ -24,6 +25,7 @@ extern const struct dpb_verb dpb_verb_sweep;
 extern const struct dpb_verb dpb_verb_report;
 extern const struct dpb_verb dpb_verb_verify;
 extern const struct dpb_verb dpb_verb_list;
+extern const struct dpb_verb dpb_verb_data;
 extern const struct dpb_verb dpb_verb_doctor;
 
 /* The parts and option tables of this build. */

@@ -45,15 +45,6 @@ struct dpb_driver_result {
     char first_reason[1024];         /* of the first launch that is not ok */
 };
 
-/* Make the folder of a new run: `wanted`, or runs/<UTC stamp>-<name> below the working folder.
- * Checks that it can be written, and that no other run lies there. DPB_ERR_IO or DPB_ERR_USAGE,
- * logged. Caller frees `folder`. */
-dpb_status dpb_run_folder_new(const char *wanted, const char *name, char **folder);
-
-/* Read the plan of a run that is to be resumed. */
-dpb_status dpb_run_plan_read(const struct dpb_registry *registry, const char *folder,
-                             struct dpb_plan *plan);
-
 /* Are the parts of all cells available here, and the data set? Logged; nothing is run. */
 dpb_status dpb_driver_preflight(const struct dpb_registry *registry, const struct dpb_plan *plan);
 

@@ -62,7 +62,8 @@ enum dpb_data_kind {
     DPB_DATA_CIFAR10,
     DPB_DATA_TEXT,
     DPB_DATA_INTERACTIONS,
-    DPB_DATA_SYNTHETIC
+    DPB_DATA_SYNTHETIC,
+    DPB_DATA_PACKED
 };
 
 extern const struct dpb_option_table dpb_experiment_table;

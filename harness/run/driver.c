@@ -1,13 +1,10 @@
 #include "dpb_driver.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <unistd.h>
 
 #include "dpb_cell_record.h"
@@ -20,20 +17,19 @@
 #include "dpb_memory.h"
 #include "dpb_probe.h"
 #include "dpb_record.h"
+#include "dpb_run_folder.h"
 #include "dpb_worker.h"
 
-#define MANIFEST_SCHEMA "dpb.manifest/1"
-#define PROBE_NS        8000000 /* a few milliseconds before and after every launch */
-#define PROBES_MAX      5       /* of one reading */
-#define ATTEMPTS_MAX    101     /* --probe-retries is at most 100 */
+#define PROBE_NS     8000000 /* a few milliseconds before and after every launch */
+#define PROBES_MAX   5       /* of one reading */
+#define ATTEMPTS_MAX 101     /* --probe-retries is at most 100 */
 
 struct driver {
     const struct dpb_driver_config *config;
     struct dpb_driver_result *result;
     char *records_path;
-    char *manifest_path;
     char *run_id;
-    int lock_fd; /* of the folder: one driver at a time */
+    int lock_fd; /* dpb_run_folder_lock() */
     dpb_json *host;
     struct dpb_probe *probe;
     bool *done; /* per launch, when resuming */
@@ -43,131 +39,6 @@ struct driver {
     bool records_lost; /* a record could not be written: going on would lose more */
     struct dpb_progress progress;
 };
-
-/* ---- the run's folder ---- */
-
-/* The last part of the folder's full path, so that "x", "x/" and "." in it are one name. */
-static char *folder_name(const char *folder)
-{
-    char *path = realpath(folder, NULL);
-    const char *slash = path ? strrchr(path, '/') : NULL;
-    char *name = strdup(slash && slash[1] ? slash + 1 : "run");
-    free(path);
-    return name;
-}
-
-static bool exists(const char *folder, const char *name)
-{
-    char *path = dpb_path_join(folder, name);
-    bool yes = path && access(path, F_OK) == 0;
-    free(path);
-    return yes;
-}
-
-/* Make the record file, which only one program can: DPB_END when it is there already. */
-static dpb_status claim(const char *folder)
-{
-    char *path = dpb_path_join(folder, "records.jsonl");
-    if (!path)
-        return DPB_ERR_NO_MEMORY;
-    int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    dpb_status st = fd >= 0 ? DPB_OK : errno == EEXIST ? DPB_END : DPB_ERR_IO;
-    if (st < 0) {
-        dpb_error("cannot write \"%s\": %s", path, strerror(errno));
-        dpb_log_hint("give a folder with space and write permission: -o DIR");
-    }
-    if (fd >= 0)
-        close(fd);
-    free(path);
-    return st;
-}
-
-/* Space, tested by using it. */
-static dpb_status check_space(const char *folder)
-{
-    static const char filler[65536];
-    char *path = dpb_path_join(folder, ".space-check");
-    if (!path)
-        return DPB_ERR_NO_MEMORY;
-    dpb_status st = dpb_file_write_atomic(path, filler, sizeof(filler));
-    unlink(path);
-    free(path);
-    if (st < 0) {
-        dpb_log_hint("give a folder with space and write permission: -o DIR");
-        path = dpb_path_join(folder, "records.jsonl");
-        if (path)
-            unlink(path); /* the claim: the folder holds no run after all */
-        free(path);
-    }
-    return st;
-}
-
-dpb_status dpb_run_folder_new(const char *wanted, const char *name, char **folder)
-{
-    char made[4096], stamp[32];
-    dpb_status st;
-    dpb_clock_utc_stamp(stamp, sizeof(stamp));
-    snprintf(made, sizeof(made), "%s", wanted ? wanted : "");
-    for (int n = 1;; n++) {
-        if (!wanted)
-            snprintf(made, sizeof(made), n == 1 ? "runs/%s-%s" : "runs/%s-%s-%d", stamp, name, n);
-        DPB_TRY(dpb_mkdir_p(made));
-        st = exists(made, "manifest.json") ? DPB_END : claim(made);
-        if (wanted || st != DPB_END)
-            break;
-    }
-    if (st == DPB_END) {
-        dpb_error("\"%s\" already holds a run", made);
-        dpb_log_hint("continue it with `dpbench sweep --resume %s`, or choose another folder",
-                     made);
-        return DPB_ERR_USAGE;
-    }
-    DPB_TRY(st);
-    DPB_TRY(check_space(made));
-    char *copy = strdup(made);
-    if (!copy)
-        return DPB_ERR_NO_MEMORY;
-    *folder = copy;
-    return DPB_OK;
-}
-
-static dpb_status manifest_write(const struct driver *d, const char *state)
-{
-    char now[32];
-    dpb_clock_utc_text(now, sizeof(now));
-    dpb_json *json = dpb_json_object();
-    dpb_json_set_string(json, "schema", MANIFEST_SCHEMA);
-    dpb_json_set_string(json, "run_id", d->run_id);
-    dpb_json_set_string(json, "state", state);
-    dpb_json_set_string(json, "written_utc", now);
-    dpb_json_set(json, "tool", dpb_tool_json());
-    dpb_json_set(json, "host", dpb_json_copy(d->host));
-    dpb_json_set(json, "plan", dpb_plan_to_json(d->config->plan));
-    dpb_status st = dpb_json_write_file(json, d->manifest_path);
-    dpb_json_free(json);
-    return st;
-}
-
-dpb_status dpb_run_plan_read(const struct dpb_registry *registry, const char *folder,
-                             struct dpb_plan *plan)
-{
-    char *path = dpb_path_join(folder, "manifest.json");
-    dpb_json *manifest = NULL;
-    dpb_status st = path ? dpb_json_read_file(path, &manifest) : DPB_ERR_NO_MEMORY;
-    if (st == DPB_ERR_NOT_FOUND)
-        dpb_log_hint("name the folder of a run, such as runs/20261201T120000Z-quick");
-    if (st == DPB_OK &&
-        strcmp(dpb_json_as_string(dpb_json_get(manifest, "schema"), ""), MANIFEST_SCHEMA) != 0) {
-        dpb_error("\"%s\" is no manifest of a run (schema %s expected)", path, MANIFEST_SCHEMA);
-        dpb_log_hint("name the folder of a run, such as runs/20261201T120000Z-quick");
-        st = DPB_ERR_CORRUPT;
-    }
-    if (st == DPB_OK)
-        st = dpb_plan_from_json(registry, dpb_json_get(manifest, "plan"), plan);
-    dpb_json_free(manifest);
-    free(path);
-    return st;
-}
 
 /* ---- before any work ---- */
 
@@ -272,33 +143,6 @@ dpb_status dpb_driver_preflight(const struct dpb_registry *registry, const struc
     return DPB_OK;
 }
 
-/* Two drivers in one folder would disturb each other's measurements and do everything twice. */
-static dpb_status lock_folder(struct driver *d)
-{
-    d->lock_fd = open(d->config->folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    /* A file system that cannot lock is no reason not to measure. */
-    if (d->lock_fd < 0 || flock(d->lock_fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK)
-        return DPB_OK;
-    dpb_error("another dpbench is running in \"%s\"", d->config->folder);
-    dpb_log_hint("wait until it has ended, or choose another folder");
-    return DPB_ERR_UNAVAILABLE;
-}
-
-/* A run keeps its name when its folder is moved, or written in another way. */
-static dpb_status name_run(struct driver *d)
-{
-    if (d->config->resume) {
-        dpb_json *manifest = NULL;
-        DPB_TRY(dpb_json_read_file(d->manifest_path, &manifest));
-        const char *name = dpb_json_as_string(dpb_json_get(manifest, "run_id"), "");
-        d->run_id = name[0] ? strdup(name) : folder_name(d->config->folder);
-        dpb_json_free(manifest);
-    } else {
-        d->run_id = folder_name(d->config->folder);
-    }
-    return d->run_id ? DPB_OK : DPB_ERR_NO_MEMORY;
-}
-
 /* What earlier sessions of a resumed run have done. */
 static dpb_status find_done(struct driver *d)
 {
@@ -320,19 +164,24 @@ static dpb_status find_done(struct driver *d)
     return st;
 }
 
+static dpb_status write_manifest(const struct driver *d, const char *state)
+{
+    struct dpb_manifest manifest = {d->run_id, state, d->host, d->config->plan};
+    return dpb_manifest_write(d->config->folder, &manifest);
+}
+
 static dpb_status driver_open(struct driver *d)
 {
     const struct dpb_driver_config *config = d->config;
-    d->records_path = dpb_path_join(config->folder, "records.jsonl");
-    d->manifest_path = dpb_path_join(config->folder, "manifest.json");
+    d->records_path = dpb_path_join(config->folder, DPB_RECORDS_FILE);
     d->done = calloc(config->plan->launch_count, sizeof(*d->done));
-    if (!d->records_path || !d->manifest_path || !d->done)
+    if (!d->records_path || !d->done)
         return DPB_ERR_NO_MEMORY;
-    DPB_TRY(lock_folder(d));
-    DPB_TRY(name_run(d));
+    DPB_TRY(dpb_run_folder_lock(config->folder, &d->lock_fd));
+    DPB_TRY(dpb_run_folder_name(config->folder, config->resume, &d->run_id));
     d->host = dpb_host_json();
     DPB_TRY(find_done(d));
-    DPB_TRY(manifest_write(d, "running"));
+    DPB_TRY(write_manifest(d, "running"));
     /* On a machine that stays busy retries only cost time: a tenth of the launches is enough to
      * step over a short disturbance. */
     d->noise_retries_left = (int64_t)config->plan->launch_count / 10 + 2;
@@ -347,7 +196,6 @@ static void driver_close(struct driver *d)
         dpb_probe_close(d->probe);
     dpb_json_free(d->host);
     free(d->records_path);
-    free(d->manifest_path);
     free(d->run_id);
     free(d->done);
     if (d->lock_fd >= 0)
@@ -568,7 +416,7 @@ dpb_status dpb_driver_run(const struct dpb_driver_config *config, struct dpb_dri
             break;
         }
     }
-    st = manifest_write(&d, first == DPB_OK                ? "complete"
+    st = write_manifest(&d, first == DPB_OK                ? "complete"
                             : first == DPB_ERR_INTERRUPTED ? "interrupted"
                                                            : "failed");
 out:

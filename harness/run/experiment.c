@@ -38,6 +38,7 @@ static const struct dpb_choice data_choices[] = {
         {"text", DPB_DATA_TEXT, "any text, --data-file, as byte-pair tokens learnt from it"},
         {"interactions", DPB_DATA_INTERACTIONS, "rows of a CSV file, --data-file"},
         {"synthetic", DPB_DATA_SYNTHETIC, "made up by seed; recorded as such"},
+        {"packed", DPB_DATA_PACKED, "shards that `dpbench data pack` wrote, from --data-dir"},
         {NULL, 0, NULL},
 };
 

@@ -247,6 +247,30 @@ static void test_batches(void **state)
     assert_non_null(strstr(errors, "--batch-per-rank 1000000000 with 2 ranks"));
 }
 
+/* Each workload brings its own, in a sweep over workloads too; what the user says comes first. */
+static void test_batches_of_the_workload(void **state)
+{
+    (void)state;
+    struct dpb_plan plan;
+    assert_int_equal(build_with("ranks=2 workload=mnist-cnn,cifar-resnet20", NULL, true, 4, &plan),
+                     DPB_OK);
+    assert_int_equal(plan.cell_count, 2);
+    assert_int_equal(cell(&plan, 0)->batch_per_rank, 64);
+    assert_int_equal(cell(&plan, 1)->batch_per_rank, 128);
+    assert_int_equal(cell(&plan, 1)->global_batch, 256);
+    dpb_plan_release(&plan);
+    assert_int_equal(
+            build_with("ranks=2 workload=cifar-resnet20 global-batch=32", NULL, false, 4, &plan),
+            DPB_OK);
+    assert_int_equal(cell(&plan, 0)->batch_per_rank, 16);
+    dpb_plan_release(&plan);
+    assert_int_equal(
+            build_with("ranks=2 workload=cifar-resnet20 batch-per-rank=8", NULL, false, 4, &plan),
+            DPB_OK);
+    assert_int_equal(cell(&plan, 0)->batch_per_rank, 8);
+    dpb_plan_release(&plan);
+}
+
 /* ---- the optimizer ---- */
 
 static void expect_optimizer(const char *flags, const struct dpb_optimizer_config *expected)
@@ -423,6 +447,7 @@ int main(void)
             cmocka_unit_test(test_what_acts_nowhere_is_an_error),
             cmocka_unit_test(test_file_and_flags),
             cmocka_unit_test(test_batches),
+            cmocka_unit_test(test_batches_of_the_workload),
             cmocka_unit_test(test_optimizer_settings),
             cmocka_unit_test(test_optimizer_settings_without_effect),
             cmocka_unit_test(test_json_round_trip),
