@@ -104,7 +104,10 @@ const struct dpb_workload_ops dpb_workload_dlrm_small_ops = {
         .name = "dlrm-small",
         .summary = "recommendation: 26 tables of dense gradients, small MLPs, 4.6 M parameters",
         .options = &options_table,
-        .training = {.lr = 0.1, .momentum = 0.0, .weight_decay = 0.0}, /* of the script */
+        .training = {.lr = 0.1,
+                     .momentum = 0.0,
+                     .weight_decay = 0.0,
+                     .batch_per_rank = 128}, /* of the script */
         .model = model,
         .open = open_workload,
         .close = dpb_dlrm_close,

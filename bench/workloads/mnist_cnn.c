@@ -25,7 +25,7 @@ const struct dpb_workload_ops dpb_workload_mnist_cnn_ops = {
         .name = "mnist-cnn",
         .summary = "two convolutions and two linear layers on 28x28 images, 1.2 M parameters",
         /* Two epochs of Fashion-MNIST in global batches of 128: 89.5 % of the test images. */
-        .training = {.lr = 0.02, .momentum = 0.9, .weight_decay = 0.0},
+        .training = {.lr = 0.02, .momentum = 0.9, .weight_decay = 0.0, .batch_per_rank = 64},
         .model = model,
         .open = open_workload,
         .close = dpb_network_close,

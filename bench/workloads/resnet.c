@@ -153,14 +153,14 @@ static void build_cifar_resnet20(struct dpb_layer_list *list, int64_t image_size
     dpb_layer_list_finish(list);
 }
 
-/* The published recipes scaled to small batches: 0.1 for batches of 256 (ImageNet) and of 128
- * (CIFAR), in proportion for batches of 32. */
+/* The published recipes: 0.1 for batches of 256 (ImageNet), in proportion for a rank's 32, and for
+ * batches of 128 (CIFAR). */
 #define IMAGENET_COMMON                                                                            \
     .flags = DPB_WORKLOAD_BATCH_STATISTICS,                                                        \
-    .training = {.lr = 0.0125, .momentum = 0.9, .weight_decay = 1e-4}
+    .training = {.lr = 0.0125, .momentum = 0.9, .weight_decay = 1e-4, .batch_per_rank = 32}
 #define CIFAR_COMMON                                                                               \
     .flags = DPB_WORKLOAD_BATCH_STATISTICS,                                                        \
-    .training = {.lr = 0.025, .momentum = 0.9, .weight_decay = 1e-4}
+    .training = {.lr = 0.1, .momentum = 0.9, .weight_decay = 1e-4, .batch_per_rank = 128}
 
 DPB_IMAGE_NETWORK(resnet18, "resnet18", dpb_imagenet_rows, DPB_IMAGENET_SIZE,
                   .summary = "ResNet-18 for 1000 classes, 11.7 M parameters", IMAGENET_COMMON);

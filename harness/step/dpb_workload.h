@@ -127,6 +127,7 @@ typedef dpb_status (*dpb_grad_ready)(void *ctx, int param);
 struct dpb_training_defaults {
     enum dpb_optimizer_kind optimizer;
     double lr, momentum, weight_decay;
+    int64_t batch_per_rank; /* what --batch-per-rank auto resolves to; 0: no wish, 64 */
 };
 
 /* Settings of the optimizer that the workload suggests. */

@@ -197,6 +197,7 @@ load helper
     assert_output 'mnist-cnn'
     assert_output 'mnist-mlp'
     assert_output '^mnist-cnn +1199882 +4.58 MiB +24.0 MFLOP +[0-9.]+ MiB +64 '
+    assert_output '^gpt2-small .* GiB +4 ' # not 64, which needs 90 GiB
     assert_output '3 times'
     dpbench_stdout list workloads --json
     assert_exit 0
