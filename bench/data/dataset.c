@@ -12,7 +12,8 @@
 
 struct kind {
     const char *name;
-    enum dpb_input_kind input; /* of its samples; synthetic: any */
+    enum dpb_input_kind input; /* of its samples */
+    bool any_input;            /* or whatever the network takes */
     int64_t dim[3];            /* IMAGES: what its files hold */
     int classes;
     bool installed; /* by a package: what `auto` means for networks that it fits */
@@ -40,7 +41,8 @@ static const struct kind kinds[] = {
         {.name = "interactions",
          .input = DPB_INPUT_INTERACTIONS,
          .open = dpb_source_open_interactions_csv},
-        {.name = "synthetic"},
+        {.name = "synthetic", .any_input = true},
+        {.name = "packed", .any_input = true, .open = dpb_source_open_packed},
 };
 #define KIND_COUNT (sizeof(kinds) / sizeof(kinds[0]))
 
@@ -89,21 +91,23 @@ static dpb_status find_kind(const char *name, const struct kind **found)
     return DPB_ERR_USAGE;
 }
 
-/* What the network takes, or what a kind holds: "28x28x1 images of 10 classes". */
+/* What a kind holds, or a network takes. */
 static void describe_images(const int64_t dim[3], int classes, char *text, size_t bytes)
 {
     snprintf(text, bytes, "%lldx%lldx%lld images of %d classes", (long long)dim[0],
              (long long)dim[1], (long long)dim[2], classes);
 }
 
-static void describe_model(const struct dpb_model *model, char *text, size_t bytes)
+void dpb_model_describe(const struct dpb_model *model, char *text, size_t bytes)
 {
     switch (model->input) {
     case DPB_INPUT_IMAGES:
         describe_images(model->sample_dim, model->classes, text, bytes);
         return;
     case DPB_INPUT_TOKENS:
-        snprintf(text, bytes, "sequences of %lld tokens", (long long)model->sequence);
+        snprintf(text, bytes, "sequences of %lld tokens of %lld, %lld predicted",
+                 (long long)model->sequence, (long long)model->vocabulary,
+                 (long long)model->predicted);
         return;
     case DPB_INPUT_INTERACTIONS:
         snprintf(text, bytes, "interactions of %lld numbers and %d categories",
@@ -114,7 +118,7 @@ static void describe_model(const struct dpb_model *model, char *text, size_t byt
 
 static bool fits(const struct kind *kind, const struct dpb_model *model)
 {
-    if (is_synthetic(kind))
+    if (kind->any_input)
         return true;
     if (kind->input != model->input)
         return false;
@@ -129,7 +133,7 @@ static dpb_status does_not_fit(const struct kind *kind, const struct dpb_model *
     char takes[96], holds[96];
     struct dpb_str list = {0};
 
-    describe_model(model, takes, sizeof(takes));
+    dpb_model_describe(model, takes, sizeof(takes));
     snprintf(holds, sizeof(holds), "%s", held[kind->input]);
     if (kind->input == DPB_INPUT_IMAGES)
         describe_images(kind->dim, kind->classes, holds, sizeof(holds));
@@ -159,7 +163,7 @@ dpb_status dpb_dataset_kind_for(const char *name, const struct dpb_model *model,
             return DPB_OK;
         }
     }
-    return DPB_ERR_INTERNAL; /* synthetic, the last kind, fits everything */
+    return DPB_ERR_INTERNAL; /* synthetic fits everything */
 }
 
 /* ---- open ---- */
@@ -194,12 +198,12 @@ static dpb_status check_config(const struct dpb_dataset_config *config, const st
     char takes[96];
 
     if (!is_sound(config->model) || config->samples < 0 || config->samples > UINT32_MAX) {
-        describe_model(config->model, takes, sizeof(takes));
+        dpb_model_describe(config->model, takes, sizeof(takes));
         dpb_error("dataset \"%s\": there cannot be %lld samples of %s", kind->name,
                   (long long)config->samples, takes);
         return DPB_ERR_USAGE;
     }
-    if (!is_synthetic(kind) && kind->input != config->model->input)
+    if (!kind->any_input && kind->input != config->model->input)
         return does_not_fit(kind, config->model);
     return DPB_OK;
 }
@@ -264,6 +268,8 @@ dpb_status dpb_dataset_fetch(const dpb_dataset *dataset, const int64_t *ids, int
                       (long long)ids[i], (long long)source->samples);
             return DPB_ERR_USAGE;
         }
+        if (source->check)
+            DPB_TRY(source->check(source->ctx, ids[i]));
     }
     for (int64_t i = 0; i < count; i++)
         source->fetch(source->ctx, ids[i], arrays, i);

@@ -38,7 +38,7 @@ dpb_status dpb_dataset_kind_for(const char *name, const struct dpb_model *model,
 struct dpb_dataset_config {
     const char *kind;              /* one that fits the model; not "auto" */
     const struct dpb_model *model; /* borrowed: what its samples are made of */
-    const char *folder;            /* image files; "" or NULL: the places Debian installs them to */
+    const char *folder;            /* image files, "" or NULL: where Debian installs them; packed */
     const char *file;              /* text or interactions */
     uint64_t seed;                 /* of all that is made up or drawn */
     int64_t samples;               /* synthetic: how many; 0: 60,000 train, 10,000 test */
@@ -79,6 +79,8 @@ struct dpb_batch dpb_batch_of_arrays(const struct dpb_batch_arrays *arrays, cons
  * pairs that are most frequent, up to the vocabulary or 4096 in all. The last tenth is for testing
  *  interactions          a CSV file without header: label, dense features, an integer per table,
  *                        hashed into its rows; an empty field is 0. The last tenth is for testing
+ *  packed                what dpb_packed_write() made of another dataset, for a model with the same
+ *                        samples; integers out of range are found when a sample is fetched
  *  synthetic             made up for the model's kind of input; sample `id` of a seed and split is
  *                        the same whatever the ranks, batches and machine, and can be learnt.
  *

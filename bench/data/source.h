@@ -15,6 +15,8 @@ struct dpb_source {
     void *ctx;
     int64_t samples;
     char *origin; /* path of the (first) file, "synthetic"; on the heap */
+    /* Is sample `id` sound? Asked before it is fetched. NULL: all are, seen when it was opened. */
+    dpb_status (*check)(const void *ctx, int64_t id);
     /* Sample `id` to place `at` of the arrays; `id` is valid. */
     void (*fetch)(const void *ctx, int64_t id, const struct dpb_batch_arrays *arrays, int64_t at);
     void (*close)(void *ctx);
@@ -32,6 +34,8 @@ dpb_status dpb_source_open_text(const struct dpb_dataset_config *config, enum dp
                                 struct dpb_source *source);
 dpb_status dpb_source_open_interactions_csv(const struct dpb_dataset_config *config,
                                             enum dpb_split split, struct dpb_source *source);
+dpb_status dpb_source_open_packed(const struct dpb_dataset_config *config, enum dpb_split split,
+                                  struct dpb_source *source);
 dpb_status dpb_source_open_synthetic_images(const struct dpb_dataset_config *config,
                                             enum dpb_split split, struct dpb_source *source);
 
@@ -39,6 +43,9 @@ dpb_status dpb_source_open_synthetic_tokens(const struct dpb_dataset_config *con
                                             enum dpb_split split, struct dpb_source *source);
 dpb_status dpb_source_open_synthetic_interactions(const struct dpb_dataset_config *config,
                                                   enum dpb_split split, struct dpb_source *source);
+
+/* What the network takes: "28x28x1 images of 10 classes". */
+void dpb_model_describe(const struct dpb_model *model, char *text, size_t bytes);
 
 /* How many samples a synthetic split has. */
 static inline int64_t dpb_synthetic_samples(const struct dpb_dataset_config *config,
