@@ -274,6 +274,60 @@ static void test_samples_are_alone_in_inference(void **state)
     fixture_close(&fixture);
 }
 
+/* ---- one value per channel ---- */
+
+static void build_narrow(struct dpb_layer_list *list)
+{
+    dpb_layer_list_begin(list, 2, 2, 3);
+    dpb_layer_list_conv2d(list, "conv", 4, 3, 2, 1, false, false);
+    dpb_layer_list_batchnorm2d(list, "bn", true);
+    dpb_layer_list_linear(list, "fc", 2, false);
+    dpb_layer_list_finish(list);
+}
+
+static const struct dpb_layer_list *narrow_layers(void)
+{
+    static struct dpb_layer_list list;
+
+    if (list.layer_count == 0)
+        build_narrow(&list);
+    return &list;
+}
+
+static const struct dpb_model *narrow_model(const void *options)
+{
+    (void)options;
+    return &narrow_layers()->model;
+}
+
+static dpb_status open_narrow(const struct dpb_workload_config *config, dpb_workload **workload)
+{
+    return dpb_network_open(&tiny_network_ops, narrow_layers(), config, workload);
+}
+
+/* Two samples of one pixel can be normalised; one cannot be trained on, and says why. */
+static void test_one_value_per_channel(void **state)
+{
+    struct dpb_workload_ops narrow = tiny_network_ops;
+    struct dpb_forward_result result;
+    struct fixture fixture;
+
+    (void)state;
+    narrow.model = narrow_model;
+    narrow.open = open_narrow;
+    fixture_open(&fixture, &dpb_device_cpu_ops, &narrow, 2);
+    assert_true(fixture_step(&fixture, 0.5f).loss_sum > 0.0);
+    fixture.batch.samples = 1;
+    assert_true(inference(&fixture) > 0.0);
+    log_collect();
+    assert_int_equal(narrow.forward(fixture.workload, &fixture.batch, true, &result),
+                     DPB_ERR_USAGE);
+    log_stop();
+    assert_true(log_has("one sample of 2x2 pixels leaves layer \"bn\" one value per channel"));
+    assert_true(log_has("hint: use at least 2 samples per rank, or a larger --image-size"));
+    fixture_close(&fixture);
+}
+
 /* ---- training ---- */
 
 static void test_loss_falls(void **state)
@@ -309,6 +363,7 @@ int main(void)
             cmocka_unit_test(test_initial_values_of_vgg),
             cmocka_unit_test(test_inference_uses_running_statistics),
             cmocka_unit_test(test_samples_are_alone_in_inference),
+            cmocka_unit_test(test_one_value_per_channel),
             cmocka_unit_test(test_loss_falls),
     };
 

@@ -1,5 +1,7 @@
 /* What a network launches for each kind of layer. */
 #include "network_private.h"
+
+#include "dpb_log.h"
 #include "workload_parts.h"
 
 #define BATCHNORM_EPS      1e-5f /* PyTorch's defaults */
@@ -69,6 +71,20 @@ static struct dpb_batchnorm_args batchnorm_args(const struct network *net, int i
 
 /* ---- forward ---- */
 
+/* The variance of one value is 0, and there is none of the data set to be had from it. */
+static dpb_status check_batchnorm(const struct network *net, const struct dpb_layer *layer,
+                                  int64_t samples)
+{
+    if (samples * layer->out[0] * layer->out[1] > 1)
+        return DPB_OK;
+    dpb_error("workload \"%s\": one sample of %lldx%lld pixels leaves layer \"%s\" one value per "
+              "channel, and batch normalisation needs two",
+              net->base.ops->name, (long long)net->list->model.sample_dim[0],
+              (long long)net->list->model.sample_dim[1], layer->name);
+    dpb_log_hint("use at least 2 samples per rank, or a larger --image-size");
+    return DPB_ERR_USAGE;
+}
+
 static dpb_status batchnorm_forward(struct network *net, int i, const struct dpb_batch *batch,
                                     bool training)
 {
@@ -77,6 +93,8 @@ static dpb_status batchnorm_forward(struct network *net, int i, const struct dpb
             batchnorm_args(net, i, batch->samples, input_of(net, i, 0, batch));
     struct dpb_relu_args relu;
 
+    if (training)
+        DPB_TRY(check_batchnorm(net, layer, batch->samples));
     args.y = images(net->output[i], batch->samples, layer->out);
     args.training = training;
     DPB_TRY(launch(net, layer->op.fwd, DPB_OP_BATCHNORM_FWD, &args));
