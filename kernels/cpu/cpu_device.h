@@ -6,7 +6,7 @@
 
 #include <oneapi/dnnl/dnnl.h>
 
-#include "dpb_device.h"
+#include "dpb_device_cpu.h"
 #include "dpb_reference.h"
 
 /* ---- threads: the OpenMP pool that oneDNN uses, for our own loops too ---- */
@@ -104,8 +104,8 @@ struct dpb_device {
     dnnl_stream_t stream;
     pthread_mutex_t lock; /* over kernels, buffers and the oneDNN stream */
     struct dpb_cpu_kernel *bucket[DPB_CPU_BUCKETS];
-    int kernel_count;
     struct dpb_cpu_buffer scratch, packed;
+    struct dpb_device_cpu_counts counts;
 };
 
 /* A oneDNN failure as a logged DPB_ERR_VENDOR: what was tried, for which operator and shapes. */

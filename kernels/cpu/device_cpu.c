@@ -153,6 +153,16 @@ static dpb_json *describe(dpb_device *device)
     return json;
 }
 
+struct dpb_device_cpu_counts dpb_device_cpu_counts(dpb_device *device)
+{
+    struct dpb_device_cpu_counts counts;
+
+    pthread_mutex_lock(&device->lock);
+    counts = device->counts;
+    pthread_mutex_unlock(&device->lock);
+    return counts;
+}
+
 /* ---- memory ---- */
 
 static dpb_status allocate(dpb_device *device, size_t bytes, void **memory)

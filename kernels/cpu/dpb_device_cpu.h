@@ -10,6 +10,14 @@ extern "C" {
 
 extern const struct dpb_device_ops dpb_device_cpu_ops;
 
+/* What a device of these has made since it was opened; for shapes that it has seen before, nothing.
+ */
+struct dpb_device_cpu_counts {
+    int64_t kernels;        /* oneDNN primitives, each with its reorders */
+    int64_t buffer_growths; /* of the scratchpad and of packed tensors, which all of them share */
+};
+struct dpb_device_cpu_counts dpb_device_cpu_counts(dpb_device *device);
+
 #ifdef __cplusplus
 }
 #endif

@@ -23,7 +23,7 @@ dpb_status dpb_cpu_vendor_error(dnnl_status_t status, const char *what, enum dpb
 
 /* ---- one kernel ---- */
 
-static dnnl_status_t reserve(struct dpb_cpu_buffer *buffer, size_t bytes)
+static dnnl_status_t reserve(dpb_device *device, struct dpb_cpu_buffer *buffer, size_t bytes)
 {
     size_t rounded = (bytes + 4095) & ~(size_t)4095;
     void *memory;
@@ -37,6 +37,7 @@ static dnnl_status_t reserve(struct dpb_cpu_buffer *buffer, size_t bytes)
     memset(memory, 0, rounded); /* take the page faults now, not in a timed step */
     buffer->memory = memory;
     buffer->bytes = rounded;
+    device->counts.buffer_growths++;
     return dnnl_success;
 }
 
@@ -68,7 +69,7 @@ static dnnl_status_t add_scratchpad(dpb_device *device, struct dpb_cpu_kernel *k
 
     if (bytes == 0)
         return dnnl_success;
-    DNNL_TRY(reserve(&device->scratch, bytes));
+    DNNL_TRY(reserve(device, &device->scratch, bytes));
     DNNL_TRY(dpb_cpu_kernel_add(device, kernel, DNNL_ARG_SCRATCHPAD, desc));
     kernel->scratchpad = kernel->args[kernel->arg_count - 1].memory;
     return dnnl_success;
@@ -116,7 +117,7 @@ dnnl_status_t dpb_cpu_kernel_add_packed(dpb_device *device, struct dpb_cpu_kerne
     packing->is_output = is_output;
     packing->offset = kernel->packed_bytes;
     kernel->packed_bytes += (dnnl_memory_desc_get_size(wanted) + 4095) & ~(size_t)4095;
-    DNNL_TRY(reserve(&device->packed, kernel->packed_bytes));
+    DNNL_TRY(reserve(device, &device->packed, kernel->packed_bytes));
     DNNL_TRY(dnnl_memory_create(&packing->plain, plain, device->engine, DNNL_MEMORY_NONE));
     DNNL_TRY(dnnl_reorder_primitive_desc_create(&desc, is_output ? wanted : plain, device->engine,
                                                 is_output ? plain : wanted, device->engine, NULL));
@@ -227,7 +228,7 @@ dpb_status dpb_cpu_kernel_get(dpb_device *device, const struct dpb_cpu_key *key,
     }
     made->next = *bucket;
     *bucket = made;
-    device->kernel_count++;
+    device->counts.kernels++;
     *kernel = made;
     return DPB_OK;
 }
