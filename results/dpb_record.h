@@ -28,7 +28,8 @@
  * wake-ups on an emulated link (worst rank), collectives that took longer here than on the link
  *   memory{predicted_bytes, measured_bytes}, throughput{samples_per_s_total,
  *   samples_per_s_per_rank}, energy, training{loss_first, loss_last, steps, epochs, test_accuracy,
- *   test_samples}, trace{file, lost, overhead_ratio}, probe{limit_ratio, availability_ratio,
+ *   test_samples, loss_curve{step[], loss[]}: mean loss of the global batch over at most 100 equal
+ *   stretches of consecutive steps, and the number of the last step of each}, trace{file, lost, overhead_ratio}, probe{limit_ratio, availability_ratio,
  *   attempts[{availability_ratio, before_ratio, after_ratio, median_step_ns}], flagged},
  * warnings*[]
  *

@@ -16,6 +16,7 @@
 #include "rank_steps.h"
 
 #define LATE_WARN_NS 2000000 /* a wake-up this late distorts an emulated link's timing */
+#define CURVE_POINTS 100     /* enough to see how a loss falls; records stay short */
 
 static enum dpb_record_status record_status(dpb_status st)
 {
@@ -170,6 +171,31 @@ static double global_loss(const struct dpb_launch_result *result, size_t s)
     return loss / samples;
 }
 
+/* Mean losses of at most CURVE_POINTS stretches of consecutive steps, as equal as they can be. A
+ * stretch whose loss is not finite is left out; returns whether there was none. */
+static bool put_loss_curve(const struct dpb_launch_result *result, size_t steps, dpb_json *training)
+{
+    size_t points = steps < CURVE_POINTS ? steps : CURVE_POINTS, step = 0;
+    dpb_json *curve = dpb_json_object(), *last_steps = dpb_json_array(), *losses = dpb_json_array();
+    bool finite = true;
+    for (size_t p = 0; p < points; p++) {
+        size_t first = step, end = (p + 1) * steps / points;
+        double sum = 0;
+        for (; step < end; step++)
+            sum += global_loss(result, step);
+        if (!isfinite(sum)) {
+            finite = false;
+            continue;
+        }
+        dpb_json_append(last_steps, dpb_json_int((int64_t)end));
+        dpb_json_append(losses, dpb_json_real(sum / (double)(end - first)));
+    }
+    dpb_json_set(curve, "step", last_steps);
+    dpb_json_set(curve, "loss", losses);
+    dpb_json_set(training, "loss_curve", curve);
+    return finite;
+}
+
 /* True when every loss was finite. */
 static bool put_training(const struct dpb_cell_outcome *o, dpb_json *record)
 {
@@ -177,10 +203,8 @@ static bool put_training(const struct dpb_cell_outcome *o, dpb_json *record)
     const struct dpb_experiment *e =
             dpb_config_struct(o->plan->cells[o->launch.cell].config, "experiment");
     size_t steps = dpb_json_size(dpb_json_get(result->ranks[0], "loss_sum"));
-    bool finite = true;
-    for (size_t s = 0; s < steps; s++)
-        finite &= isfinite(global_loss(result, s));
     dpb_json *training = dpb_json_object();
+    bool finite = put_loss_curve(result, steps, training);
     dpb_json_set_real(training, "loss_first", global_loss(result, 0));
     dpb_json_set_real(training, "loss_last", global_loss(result, steps - 1));
     dpb_json_set_int(training, "steps", (int64_t)steps);

@@ -198,6 +198,86 @@ static void test_numbers(void **state)
 }
 
 /* What was not checked is not said to be right, and what there is not is not 0. */
+/* Every rank has 64 samples and the losses 64 l(1), 64 l(2), ..., so that the global mean of step s
+ * is l(s). */
+static void set_losses(struct fixture *f, size_t steps, double (*loss)(size_t step))
+{
+    for (int r = 0; r < 2; r++) {
+        dpb_json *losses = dpb_json_array(), *samples = dpb_json_array();
+        for (size_t s = 1; s <= steps; s++) {
+            dpb_json_append(losses, dpb_json_real(64 * loss(s)));
+            dpb_json_append(samples, dpb_json_int(64));
+        }
+        dpb_json_set(f->result.ranks[r], "loss_sum", losses);
+        dpb_json_set(f->result.ranks[r], "samples", samples);
+    }
+}
+
+static double loss_is_step(size_t step)
+{
+    return (double)step;
+}
+
+static double loss_breaks(size_t step)
+{
+    return step == 3 ? INFINITY : (double)step;
+}
+
+static double curve_at(const dpb_json *record, const char *path, size_t index)
+{
+    return dpb_json_as_real(dpb_json_at(dpb_json_path(record, path), index), NAN);
+}
+
+static void test_loss_curve(void **state)
+{
+    (void)state;
+    static const struct {
+        size_t steps, points;
+        double first_step, first_loss, second_step, second_loss, last_loss;
+    } cases[] = {
+            {4, 4, 1, 1, 2, 2, 4},           /* few steps: one by one */
+            {100, 100, 1, 1, 2, 2, 100},     /* just as many */
+            {150, 100, 1, 1, 3, 2.5, 149.5}, /* stretches of one and two in turn */
+            {1000, 100, 10, 5.5, 20, 15.5, 995.5},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct fixture f;
+        dpb_json *record = NULL;
+        open_fixture(&f, 64.0);
+        set_losses(&f, cases[i].steps, loss_is_step);
+        assert_int_equal(dpb_cell_record_build(&f.outcome, &record), DPB_OK);
+        const char *step = "training/loss_curve/step", *loss = "training/loss_curve/loss";
+        assert_int_equal(dpb_json_size(dpb_json_path(record, step)), cases[i].points);
+        assert_int_equal(dpb_json_size(dpb_json_path(record, loss)), cases[i].points);
+        assert_true(curve_at(record, step, 0) == cases[i].first_step);
+        assert_true(curve_at(record, loss, 0) == cases[i].first_loss);
+        assert_true(curve_at(record, step, 1) == cases[i].second_step);
+        assert_true(curve_at(record, loss, 1) == cases[i].second_loss);
+        assert_true(curve_at(record, step, cases[i].points - 1) == (double)cases[i].steps);
+        assert_true(curve_at(record, loss, cases[i].points - 1) == cases[i].last_loss);
+        dpb_json_free(record);
+        close_fixture(&f);
+    }
+}
+
+static void test_loss_curve_has_finite_points_only(void **state)
+{
+    (void)state;
+    struct fixture f;
+    dpb_json *record = NULL;
+    open_fixture(&f, 64.0);
+    set_losses(&f, 5, loss_breaks);
+    assert_int_equal(dpb_cell_record_build(&f.outcome, &record), DPB_OK);
+    assert_string_equal(dpb_json_as_string(dpb_json_get(record, "status"), ""), "invalid");
+    assert_false(dpb_json_as_bool(dpb_json_path(record, "verified/loss_finite"), true));
+    assert_int_equal(dpb_json_size(dpb_json_path(record, "training/loss_curve/step")), 4);
+    assert_int_equal(dpb_json_size(dpb_json_path(record, "training/loss_curve/loss")), 4);
+    assert_true(curve_at(record, "training/loss_curve/step", 2) == 4);
+    assert_true(curve_at(record, "training/loss_curve/loss", 2) == 4);
+    dpb_json_free(record);
+    close_fixture(&f);
+}
+
 static void test_one_rank_verifies_nothing(void **state)
 {
     (void)state;
@@ -328,6 +408,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
             cmocka_unit_test(test_numbers),
+            cmocka_unit_test(test_loss_curve),
+            cmocka_unit_test(test_loss_curve_has_finite_points_only),
             cmocka_unit_test(test_one_rank_verifies_nothing),
             cmocka_unit_test(test_without_a_link_nothing_is_late),
             cmocka_unit_test(test_a_loss_that_is_not_finite_is_invalid),
