@@ -88,6 +88,14 @@ void dpb_plot_quote(const char *text, size_t columns, struct dpb_str *out)
     dpb_str_append(out, "'");
 }
 
+const char *dpb_plot_series_colour(size_t index)
+{
+    static const char *const colours[DPB_PLOT_SERIES_COLOURS] = {
+            "#4477AA", "#EE6677", "#228833", "#CCBB44", "#66CCEE", "#AA3377", "#8C8C8C"};
+
+    return colours[index % DPB_PLOT_SERIES_COLOURS];
+}
+
 void dpb_plot_value(double value, struct dpb_str *out)
 {
     char text[DPB_UNIT_TEXT_BYTES];

@@ -44,6 +44,7 @@ dpb_status dpb_plots_draw(struct dpb_plot_list *list, const char *folder, const 
 void dpb_plots_scaling(const struct dpb_summary *summary, struct dpb_plot_list *list);
 void dpb_plots_bucket(const struct dpb_summary *summary, struct dpb_plot_list *list);
 void dpb_plots_breakdown(const struct dpb_summary *summary, struct dpb_plot_list *list);
+void dpb_plots_loss(const struct dpb_summary *summary, struct dpb_plot_list *list);
 
 /* Colours by meaning, the same in all plots; told apart by colour-blind people (Okabe and Ito 2008
  * for parts of a step and overlap, Tol's "bright" scheme for series) and on light and dark ground.
@@ -56,5 +57,10 @@ void dpb_plots_breakdown(const struct dpb_summary *summary, struct dpb_plot_list
 #define DPB_COLOUR_OVERLAP_ON  "#009E73"
 #define DPB_COLOUR_OVERLAP_OFF "#CC79A7"
 #define DPB_COLOUR_IDEAL       "#808080"
+
+/* Of series number `index`: as many different ones as can be told apart, then again from the first.
+ */
+#define DPB_PLOT_SERIES_COLOURS 7
+const char *dpb_plot_series_colour(size_t index);
 
 #endif

@@ -105,31 +105,6 @@ static void append_script(struct dpb_plot *plot, const struct dpb_str *labels, s
     }
 }
 
-/* "weak scaling, emulated ..." when all bars agree. */
-static void describe(const struct dpb_cell_summary *const *cells, size_t count, struct dpb_str *out)
-{
-    bool weak = false, strong = false, measured = false, emulated = false, simulated = false;
-    size_t i;
-
-    for (i = 0; i < count; i++) {
-        weak = weak || cells[i]->weak;
-        strong = strong || !cells[i]->weak;
-        simulated = simulated || cells[i]->simulated;
-        emulated = emulated || cells[i]->emulated;
-        /* one rank uses no link, so it does not tell measured from emulated */
-        measured = measured || (!cells[i]->simulated && !cells[i]->emulated && cells[i]->ranks > 1);
-    }
-    measured = measured || (!emulated && !simulated);
-    dpb_str_appendf(out, "%s scaling, ",
-                    weak && strong ? "weak and strong"
-                    : weak         ? "weak"
-                                   : "strong");
-    dpb_str_appendf(out, "%s%s%s%s%s", measured ? "measured" : "",
-                    measured && emulated ? " and " : "", emulated ? "emulated link" : "",
-                    (measured || emulated) && simulated ? " and " : "",
-                    simulated ? "simulated" : "");
-}
-
 void dpb_plots_breakdown(const struct dpb_summary *summary, struct dpb_plot_list *list)
 {
     const struct dpb_cell_summary **cells = dpb_view_cells(summary);
@@ -144,7 +119,7 @@ void dpb_plots_breakdown(const struct dpb_summary *summary, struct dpb_plot_list
     traced = keep_traced(cells, summary->cell_count);
     count = traced < BARS_MAX ? traced : BARS_MAX;
     if (count > 0) {
-        describe(cells, count, &kind);
+        dpb_view_kind(cells, count, &kind);
         dpb_str_appendf(&title, "Where the time of a step goes (%s)", kind.failed ? "" : kind.text);
         plot = dpb_plot_add(list, "breakdown", title.failed ? "" : title.text, 960,
                             170 + 24 * (int)count);

@@ -8,13 +8,9 @@
 /* Linear ranks up to here; beyond, powers of two would crowd at the left. */
 #define LINEAR_RANKS_MAX 16
 
-static const struct look {
-    const char *colour;
-    int filled, open; /* gnuplot's markers */
-} looks[] = {
-        {"#4477AA", 7, 6},   {"#EE6677", 5, 4},   {"#228833", 9, 8}, {"#CCBB44", 11, 10},
-        {"#66CCEE", 13, 12}, {"#AA3377", 15, 14}, {"#8C8C8C", 7, 6},
-};
+static const struct marker {
+    int filled, open; /* gnuplot's numbers */
+} markers[DPB_PLOT_SERIES_COLOURS] = {{7, 6}, {5, 4}, {9, 8}, {11, 10}, {13, 12}, {15, 14}, {7, 6}};
 
 /* One index per curve: ranks, value, low, high. */
 static void append_data(const struct dpb_curve_set *set, bool speedup, struct dpb_plot *plot)
@@ -103,8 +99,8 @@ static void append_curve(const struct dpb_curve_set *set, size_t index, bool log
                          const char *data, struct dpb_str *script)
 {
     const struct dpb_curve *curve = &set->curves[index];
-    const struct look *look = &looks[(size_t)curve->style % (sizeof(looks) / sizeof(looks[0]))];
-    const char *colour = look->colour;
+    const struct marker *marker = &markers[(size_t)curve->style % DPB_PLOT_SERIES_COLOURS];
+    const char *colour = dpb_plot_series_colour((size_t)curve->style);
     double shift = ((double)index - (double)(set->count - 1) / 2) * 0.022;
     bool dashed = curve->overlap_varies && !curve->overlap_on;
     struct dpb_str position = {0};
@@ -123,7 +119,7 @@ static void append_curve(const struct dpb_curve_set *set, size_t index, bool log
     dpb_str_appendf(script,
                     ", \\\n    %s index %zu using %s:2 with linespoints lw 2 pt %d ps 0.9 dt %d lc "
                     "rgb '%s' title ",
-                    data, index, x, dashed ? look->open : look->filled, dashed ? 2 : 1, colour);
+                    data, index, x, dashed ? marker->open : marker->filled, dashed ? 2 : 1, colour);
     dpb_plot_quote(curve->label, 60, script);
     dpb_str_release(&position);
 }

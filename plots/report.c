@@ -29,6 +29,7 @@ static dpb_status make_plots(const struct dpb_summary *summary,
         dpb_plots_scaling(summary, plots);
         dpb_plots_bucket(summary, plots);
         dpb_plots_breakdown(summary, plots);
+        dpb_plots_loss(summary, plots);
         if (plots->failed)
             st = no_memory(config->folder);
     }

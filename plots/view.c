@@ -115,6 +115,30 @@ void dpb_view_how(const struct dpb_cell_summary *cell, struct dpb_str *out)
     }
 }
 
+void dpb_view_kind(const struct dpb_cell_summary *const *cells, size_t count, struct dpb_str *out)
+{
+    bool weak = false, strong = false, measured = false, emulated = false, simulated = false;
+    size_t i;
+
+    for (i = 0; i < count; i++) {
+        weak = weak || cells[i]->weak;
+        strong = strong || !cells[i]->weak;
+        simulated = simulated || cells[i]->simulated;
+        emulated = emulated || cells[i]->emulated;
+        /* one rank uses no link, so it does not tell measured from emulated */
+        measured = measured || (!cells[i]->simulated && !cells[i]->emulated && cells[i]->ranks > 1);
+    }
+    measured = measured || (!emulated && !simulated);
+    dpb_str_appendf(out, "%s scaling, ",
+                    weak && strong ? "weak and strong"
+                    : weak         ? "weak"
+                                   : "strong");
+    dpb_str_appendf(out, "%s%s%s%s%s", measured ? "measured" : "",
+                    measured && emulated ? " and " : "", emulated ? "emulated link" : "",
+                    (measured || emulated) && simulated ? " and " : "",
+                    simulated ? "simulated" : "");
+}
+
 void dpb_view_number(double value, int decimals, struct dpb_str *out)
 {
     if (isfinite(value))

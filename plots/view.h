@@ -37,6 +37,9 @@ void dpb_view_link(const struct dpb_cell_summary *cell, struct dpb_str *out);
 /* "measured", "emulated 25Gbps, 5us" or "simulated": how its numbers were obtained. */
 void dpb_view_how(const struct dpb_cell_summary *cell, struct dpb_str *out);
 
+/* "strong scaling, measured": what the cells of one plot have in common. */
+void dpb_view_kind(const struct dpb_cell_summary *const *cells, size_t count, struct dpb_str *out);
+
 /* The number with that many digits after the point, or the dash. */
 void dpb_view_number(double value, int decimals, struct dpb_str *out);
 /* Nanoseconds in milliseconds, three to four significant digits. */
