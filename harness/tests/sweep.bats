@@ -38,6 +38,14 @@ assert_file_mistake() {
     assert_exit 0
     assert_output 'overlap=on'
     assert_output 'overlap=off'
+    assert_output 'batch-per-rank 64 '
+    # its batch is the workload's, and makes way for a global one
+    dpbench sweep --dry-run --workload gpt2-small
+    assert_exit 0
+    assert_output 'batch-per-rank 4 '
+    dpbench sweep --dry-run --ranks 1,2 --global-batch 32
+    assert_exit 0
+    assert_output 'batch-per-rank 16 '
     assert_nothing_written
 }
 
