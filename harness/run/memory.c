@@ -283,6 +283,21 @@ void dpb_memory_refusal(const struct dpb_memory *memory, int64_t limit_bytes, st
     }
 }
 
+/* Parameters and what lies beside them, which no batch makes smaller. */
+static void hint(const struct dpb_memory *memory, int64_t limit_bytes)
+{
+    int64_t bytes = 0;
+    for (int p = DPB_MEMORY_PARAMETERS; p <= DPB_MEMORY_OPTIMIZER; p++)
+        if (memory->part_bytes[p] != DPB_MEMORY_UNKNOWN)
+            bytes = plus(bytes, memory->part_bytes[p]);
+    if (bytes > limit_bytes / memory->ranks)
+        dpb_log_hint("no batch is small enough, since the parameters are too many: use fewer "
+                     "--ranks or a smaller network; --memory-limit sets the limit by hand");
+    else
+        dpb_log_hint("use a smaller --batch-per-rank or fewer --ranks; --memory-limit sets the "
+                     "limit by hand");
+}
+
 dpb_status dpb_memory_check_plan(const struct dpb_registry *registry, const struct dpb_plan *plan)
 {
     for (size_t i = 0; i < plan->cell_count; i++) {
@@ -295,8 +310,7 @@ dpb_status dpb_memory_check_plan(const struct dpb_registry *registry, const stru
             continue;
         dpb_memory_refusal(&memory, limit_bytes, &text);
         dpb_error("%s", text.failed ? "memory: it does not fit" : text.text);
-        dpb_log_hint("use a smaller --batch-per-rank or fewer --ranks; --memory-limit sets the "
-                     "limit by hand");
+        hint(&memory, limit_bytes);
         dpb_str_release(&text);
         return DPB_ERR_NO_MEMORY;
     }

@@ -166,6 +166,14 @@ static void test_what_cannot_fit_is_refused_with_the_arithmetic(void **state)
     assert_non_null(strstr(lines[0], "error: memory: 2 ranks need "));
     assert_non_null(strstr(lines[1], "hint: use a smaller --batch-per-rank or fewer --ranks"));
     dpb_plan_release(&plan);
+    /* 2.55 MiB of parameters, as many gradients and momenta, of two ranks */
+    make_plan("mnist-mlp", "2", "64", "memory-limit", "14MiB", &plan);
+    dpb_log_set_sink(keep_line, lines);
+    lines[0][0] = lines[1][0] = '\0';
+    assert_int_equal(dpb_memory_check_plan(registry_for_tests(), &plan), DPB_ERR_NO_MEMORY);
+    dpb_log_set_sink(NULL, NULL);
+    assert_non_null(strstr(lines[1], "hint: no batch is small enough"));
+    dpb_plan_release(&plan);
 
     struct dpb_memory memory = {.ranks = 2, .total_bytes = 90 * MIB};
     for (int p = 0; p < DPB_MEMORY_PARTS; p++)
