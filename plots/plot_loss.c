@@ -81,22 +81,23 @@ static double line_width(size_t index, size_t count)
     return count > 1 ? 1.5 + 5.0 * (double)(count - 1 - index) / (double)(count - 1) : 2.0;
 }
 
-static void append_axes(const struct bounds *bounds, struct dpb_str *script)
+static void append_axes(const struct bounds *bounds, size_t lines, struct dpb_str *script)
 {
     double margin = 0.05 * (bounds->high - bounds->low), low;
 
     if (!(margin > 0))
         margin = fmax(0.05 * fabs(bounds->high), 0.05);
     low = bounds->low - margin;
-    if (bounds->low >= 0)
-        low = fmax(0, low);
+    if (bounds->low >= 0 && low < bounds->high / 4)
+        low = 0; /* nearly there anyway */
     dpb_str_appendf(script,
                     "set xlabel 'training step'\nset xrange [0:%.6g]\n"
                     "set ylabel 'training loss, mean over the global batch'\n"
                     "set yrange [%.6g:%.6g]\n"
-                    "set key outside below center vertical maxcols 2 Left reverse samplen 3\n"
+                    "set bmargin %zu\n"
+                    "set key outside below center vertical maxcols 1 Left reverse samplen 3\n"
                     "plot \\\n",
-                    bounds->last_step, low, bounds->high + margin);
+                    bounds->last_step, low, bounds->high + margin, lines + 4);
 }
 
 static void add_plot(const struct dpb_summary *summary, const struct dpb_cell_summary *const *cells,
@@ -109,7 +110,7 @@ static void add_plot(const struct dpb_summary *summary, const struct dpb_cell_su
 
     dpb_view_kind(cells, count, &kind);
     dpb_str_appendf(&title, "Training loss against step (%s)", kind.failed ? "" : kind.text);
-    plot = dpb_plot_add(list, "loss", title.failed ? "" : title.text, 960, 430 + 10 * (int)count);
+    plot = dpb_plot_add(list, "loss", title.failed ? "" : title.text, 960, 430 + 18 * (int)count);
     if (plot) {
         dpb_str_append(&plot->data, "# mean training loss of a stretch of steps; one block per "
                                     "cell\n# last_step loss\n");
@@ -130,7 +131,7 @@ static void add_plot(const struct dpb_summary *summary, const struct dpb_cell_su
             dpb_str_append(&lines, i + 1 < count ? ", \\\n" : "\n");
             dpb_str_release(&label);
         }
-        append_axes(&bounds, &plot->script);
+        append_axes(&bounds, count, &plot->script);
         dpb_str_append(&plot->script, lines.failed ? "" : lines.text);
         dpb_str_appendf(&plot->caption,
                         "%s, one line per cell, of its first valid repeat; each point is the mean "

@@ -102,8 +102,8 @@ static void test_curves_are_overlaid(void **state)
     expect_in(&made->script, "index 1 using 1:2 with lines lw 4.0 dt 1 lc rgb '#EE6677' title "
                              "'2 ranks, test accuracy 90.31 %', \\\n");
     expect_in(&made->script, "title '4 ranks'\n");
-    /* 5 % of 2.3 - 0.375 aside, and not below 0 */
-    expect_in(&made->script, "set yrange [0.27875:2.39625]");
+    /* 5 % of 2.3 - 0.375 above; from 0, since 0.375 is nearly there */
+    expect_in(&made->script, "set yrange [0:2.39625]");
     expect_in(&made->caption, "one line per cell");
     gnuplot = dpb_gnuplot_find(NULL);
     if (gnuplot) {
