@@ -29,9 +29,9 @@
  *   memory{predicted_bytes, measured_bytes}, throughput{samples_per_s_total,
  *   samples_per_s_per_rank}, energy, training{loss_first, loss_last, steps, epochs, test_accuracy,
  *   test_samples, loss_curve{step[], loss[]}: mean loss of the global batch over at most 100 equal
- *   stretches of consecutive steps, and the number of the last step of each}, trace{file, lost, overhead_ratio}, probe{limit_ratio, availability_ratio,
- *   attempts[{availability_ratio, before_ratio, after_ratio, median_step_ns}], flagged},
- * warnings*[]
+ *   stretches of consecutive steps, and the number of the last step of each}, trace{file, lost,
+ * overhead_ratio}, probe{limit_ratio, availability_ratio, attempts[{availability_ratio,
+ * before_ratio, after_ratio, median_step_ns}], flagged}, warnings*[]
  *
  * Readers ignore unknown keys, insist on required ones, refuse an unknown major version. */
 #ifndef DPB_RECORD_H
