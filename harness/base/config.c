@@ -147,10 +147,8 @@ static dpb_status drop(dpb_config *config, const char *name)
     return DPB_OK;
 }
 
-/* `strategy "ddp" or "zero1"`: the owners of an option. They are of one kind, or the first kind's
- * are named. */
-static void list_owners(const struct dpb_option_set *set, const char *name, const char *kind,
-                        const char *quote, struct dpb_str *out)
+void dpb_option_owners(const struct dpb_option_set *set, const char *name, const char *kind,
+                       const char *quote, struct dpb_str *out)
 {
     struct dpb_option_walk walk = {0};
     const struct dpb_option_table *table;
@@ -172,8 +170,8 @@ static dpb_status refuse_inactive(const dpb_config *config, const struct dpb_ass
     dpb_option_find(config->set, assignment->name, &table);
     chosen = dpb_config_part(config, table->kind);
     dpb_option_subject(assignment->name, assignment->origin, &subject);
-    list_owners(config->set, assignment->name, table->kind, "\"", &owners);
-    list_owners(config->set, assignment->name, table->kind, "", &remedy);
+    dpb_option_owners(config->set, assignment->name, table->kind, "\"", &owners);
+    dpb_option_owners(config->set, assignment->name, table->kind, "", &remedy);
     if (subject.failed || owners.failed || remedy.failed) {
         (void)dpb_option_log_no_memory();
     } else if (chosen) {

@@ -111,6 +111,11 @@ dpb_status dpb_option_table_check(const struct dpb_option_table *table,
 const struct dpb_option *dpb_option_find(const struct dpb_option_set *set, const char *name,
                                          const struct dpb_option_table **table);
 
+/* Appends who has an option of that name: `strategy "ddp" or "zero1"`, with `quote` around each;
+ * owners of one kind. */
+void dpb_option_owners(const struct dpb_option_set *set, const char *name, const char *kind,
+                       const char *quote, struct dpb_str *out);
+
 /* ---- settings: texts with their origin ---- */
 
 struct dpb_setting {

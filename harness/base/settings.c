@@ -1,4 +1,5 @@
 /* Settings: texts of options with their origin, checked against the rows. */
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -105,22 +106,25 @@ dpb_status dpb_settings_override(struct dpb_settings *settings, const struct dpb
     return DPB_OK;
 }
 
-/* The canonical text of one value, by the first row of that name that accepts it; the complaint of
- * the first row when none does. */
+/* The canonical text of one value, by the first row of that name that accepts it; when none does,
+ * the complaint of the row that goes furthest: what is too large is too large for all of them. */
 static dpb_status canonical(const struct dpb_option_set *set, const char *name, const char *text,
                             char **result, struct dpb_option_complaint *complaint)
 {
     struct dpb_option_walk walk = {0};
     const struct dpb_option *row;
-    bool first = true;
+    double furthest = -INFINITY;
 
     while ((row = dpb_option_next(set, name, &walk, NULL))) {
         struct dpb_option_complaint other;
         struct dpb_option_value value;
         struct dpb_str out = {0};
 
-        if (dpb_option_value_parse(row, set, text, &value, first ? complaint : &other) < 0) {
-            first = false;
+        if (dpb_option_value_parse(row, set, text, &value, &other) < 0) {
+            if (row->max > furthest) {
+                furthest = row->max;
+                *complaint = other;
+            }
             continue;
         }
         dpb_option_value_format(row, &value, &out);

@@ -341,6 +341,16 @@ static dpb_status check_data_place(const struct builder *b)
     return DPB_OK;
 }
 
+static void refuse_unused(const struct builder *b, const struct dpb_setting *setting,
+                          const char *kind)
+{
+    struct dpb_str owners = {0};
+    dpb_option_owners(b->input->registry->options, setting->name, kind, "\"", &owners);
+    dpb_error("%s: cannot take effect: it belongs to %s, which no cell uses", setting->origin,
+              owners.failed ? kind : owners.text);
+    dpb_str_release(&owners);
+}
+
 /* What was asked for and acts nowhere is a mistake, never silence. */
 static dpb_status check_effect(const struct builder *b)
 {
@@ -357,8 +367,7 @@ static dpb_status check_effect(const struct builder *b)
             dpb_error("%s: cannot take effect with one rank, and no cell has more",
                       setting->origin);
         else
-            dpb_error("%s: cannot take effect: it belongs to %s \"%s\", which no cell uses",
-                      setting->origin, table->kind, table->owner);
+            refuse_unused(b, setting, table->kind);
         dpb_log_hint("leave %s out, or choose %s", row->name,
                      alone && comm_only(b, setting->name) ? "more ranks" : "what it acts on");
         st = DPB_ERR_USAGE;

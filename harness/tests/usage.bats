@@ -162,6 +162,12 @@ load helper
     dpbench run "${quick[@]}" --ranks 2 --strategy naive --bucket 1MiB
     assert_usage_error
     assert_output 'bucket'
+    dpbench run "${quick[@]}" --ranks 1 --sequence 16
+    assert_usage_error
+    assert_output 'it belongs to workload "bert-base" or "bert-large" or "gpt2-small", which no cell'
+    dpbench run --workload gpt2-small --ranks 1 --sequence 1025
+    assert_usage_error
+    assert_output 'at most 1024' # bert-base's option of that name ends at 512
 }
 
 @test "options that contradict each other are refused" {
