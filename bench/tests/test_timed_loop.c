@@ -153,9 +153,9 @@ static void check(const struct dpb_workload_ops *workload, enum dpb_optimizer_ki
     allocations = 0;
     open_rank(&rank, workload, optimizer);
     assert_true(allocations > 0); /* they are seen at all */
-    opened = dpb_device_cpu_counts(rank.device);
+    opened = dpb_device_cpu_get_counts(rank.device);
     run_steps(&rank, WARMUP_STEPS);
-    warm = dpb_device_cpu_counts(rank.device);
+    warm = dpb_device_cpu_get_counts(rank.device);
     assert_true(warm.kernels > opened.kernels);
     assert_true(warm.buffer_growths > opened.buffer_growths);
 
@@ -163,7 +163,7 @@ static void check(const struct dpb_workload_ops *workload, enum dpb_optimizer_ki
     run_steps(&rank, STEPS);
     if (allocations != before)
         fail_msg("%s: %ld allocations in %d steps", workload->name, allocations - before, STEPS);
-    after = dpb_device_cpu_counts(rank.device);
+    after = dpb_device_cpu_get_counts(rank.device);
     assert_int_equal(after.kernels, warm.kernels);
     assert_int_equal(after.buffer_growths, warm.buffer_growths);
     close_rank(&rank);

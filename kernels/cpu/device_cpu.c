@@ -153,7 +153,7 @@ static dpb_json *describe(dpb_device *device)
     return json;
 }
 
-struct dpb_device_cpu_counts dpb_device_cpu_counts(dpb_device *device)
+struct dpb_device_cpu_counts dpb_device_cpu_get_counts(dpb_device *device)
 {
     struct dpb_device_cpu_counts counts;
 

@@ -16,7 +16,7 @@ struct dpb_device_cpu_counts {
     int64_t kernels;        /* oneDNN primitives, each with its reorders */
     int64_t buffer_growths; /* of the scratchpad and of packed tensors, which all of them share */
 };
-struct dpb_device_cpu_counts dpb_device_cpu_counts(dpb_device *device);
+struct dpb_device_cpu_counts dpb_device_cpu_get_counts(dpb_device *device);
 
 #ifdef __cplusplus
 }
