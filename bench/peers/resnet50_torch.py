@@ -1,5 +1,5 @@
-"""ResNet-50 v1.5 (a bottleneck's stride is in its 3x3 convolution) as torchvision builds it, trained
-with SGD in memory format channels_last. Started by bench/peers/compare."""
+"""ResNet-50 v1.5 (a bottleneck's stride is in its 3x3 convolution) as torchvision builds it,
+trained with SGD in memory format channels_last. Started by bench/peers/compare."""
 import torch
 from torch import nn
 import torch.nn.functional as F
