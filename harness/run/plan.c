@@ -31,6 +31,7 @@ struct builder {
     struct dpb_setting auto_setting;
     struct dpb_str *keys; /* full key per cell, to merge equal ones */
     int64_t most_ranks;
+    bool ranks_are_auto;
     size_t merged;
     bool *exclude_matched; /* per entry of the file's exclude */
 };
@@ -78,6 +79,7 @@ static dpb_status expand_auto_ranks(struct builder *b)
             }
         return DPB_OK;
     }
+    b->ranks_are_auto = true;
     int64_t ranks[3];
     int count = dpb_ranks_auto(b->input->cores, ranks);
     int first = b->input->sweep ? 0 : count - 1;
@@ -351,6 +353,14 @@ static void refuse_unused(const struct builder *b, const struct dpb_setting *set
     dpb_str_release(&owners);
 }
 
+/* A sweep file speaks for the machine and the parts that its author had: where flags, or a machine
+ * with one core, leave nothing for a setting of it to act on, that is said, and no mistake. */
+static bool outgrown(const struct builder *b, const struct dpb_setting *setting)
+{
+    bool of_file = b->input->file && !dpb_settings_find(b->input->flags, setting->name);
+    return of_file && (b->input->flags->count > 0 || b->ranks_are_auto);
+}
+
 /* What was asked for and acts nowhere is a mistake, never silence. */
 static dpb_status check_effect(const struct builder *b)
 {
@@ -360,6 +370,10 @@ static dpb_status check_effect(const struct builder *b)
         const struct dpb_setting *setting = b->axis[i].setting;
         if (b->axis[i].took_effect || setting == &b->auto_setting)
             continue;
+        if (outgrown(b, setting)) {
+            dpb_info("%s: %s takes no effect in this sweep", setting->origin, setting->name);
+            continue;
+        }
         const struct dpb_option_table *table = NULL;
         const struct dpb_option *row =
                 dpb_option_find(b->input->registry->options, setting->name, &table);

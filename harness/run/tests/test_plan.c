@@ -218,6 +218,33 @@ static void test_file_and_flags(void **state)
     assert_non_null(strstr(errors, "exclude leaves none"));
 }
 
+/* A file for many ranks serves a machine with one core, and flags that narrow it. */
+static void test_a_file_may_say_more_than_acts(void **state)
+{
+    (void)state;
+    struct dpb_plan plan;
+    const char *yaml = "version: 1\nname: mine\n"
+                       "base: {strategy: ddp, link: \"2.5Gbps,100us\"}\n"
+                       "axes: {ranks: auto, bucket: [1MiB, 4MiB]}\n";
+    assert_int_equal(build_with("", yaml, true, 1, &plan), DPB_OK);
+    assert_int_equal(plan.cell_count, 1);
+    dpb_plan_release(&plan);
+    assert_int_equal(build_with("ranks=1", yaml, true, 4, &plan), DPB_OK);
+    assert_int_equal(plan.cell_count, 1);
+    assert_non_null(strstr(errors, "bucket takes no effect in this sweep"));
+    dpb_plan_release(&plan);
+    assert_int_equal(build_with("strategy=none", yaml, true, 2, &plan), DPB_OK);
+    assert_int_equal(plan.cell_count, 2);
+    dpb_plan_release(&plan);
+    /* but a flag that acts nowhere, or a file that does by itself, is a mistake */
+    assert_int_equal(build_with("ranks=1 overlap=off", yaml, true, 4, &plan), DPB_ERR_USAGE);
+    assert_int_equal(build_with("",
+                                "version: 1\nname: mine\n"
+                                "base: {ranks: 1, bucket: 1MiB}\n",
+                                true, 4, &plan),
+                     DPB_ERR_USAGE);
+}
+
 static void test_batches(void **state)
 {
     (void)state;
@@ -446,6 +473,7 @@ int main(void)
             cmocka_unit_test(test_strategy_options_stay_with_their_strategy),
             cmocka_unit_test(test_what_acts_nowhere_is_an_error),
             cmocka_unit_test(test_file_and_flags),
+            cmocka_unit_test(test_a_file_may_say_more_than_acts),
             cmocka_unit_test(test_batches),
             cmocka_unit_test(test_batches_of_the_workload),
             cmocka_unit_test(test_optimizer_settings),
