@@ -123,11 +123,25 @@ assert_file_mistake() {
 }
 
 @test "a sweep in which an option takes effect in no cell is refused" {
+    printf 'version: 1\nbase: {workload: mnist-mlp, ranks: 1, bucket: 1MiB}\n' >sweep.yaml
+    dpbench sweep sweep.yaml -o out
+    assert_exit 2
+    assert_output 'sweep\.yaml:2:.*cannot take effect with one rank'
+    [ ! -e out ]
+    write_sweep
+    dpbench sweep sweep.yaml --ranks 1 --overlap off -o out
+    assert_exit 2
+    assert_output '^dpbench: error: --overlap: cannot take effect'
+    [ ! -e out ]
+}
+
+@test "a sweep file that flags narrow, or a machine with one core, still runs" {
     write_sweep
     dpbench sweep sweep.yaml --ranks 1 -o out
-    assert_exit 2
-    assert_output 'bucket'
-    [ ! -e out ]
+    assert_exit 0
+    assert_output 'bucket takes no effect in this sweep'
+    run taskset -c 0 "$DPBENCH" sweep --dry-run
+    [ "$status" -eq 0 ]
 }
 
 @test "an exclude that leaves nothing is refused" {
