@@ -18,11 +18,6 @@ int64_t dpb_clock_now_ns(void)
     return read_clock_ns(CLOCK_MONOTONIC);
 }
 
-int64_t dpb_clock_thread_cpu_ns(void)
-{
-    return read_clock_ns(CLOCK_THREAD_CPUTIME_ID);
-}
-
 void dpb_clock_sleep_until_ns(int64_t deadline_ns)
 {
     struct timespec deadline;

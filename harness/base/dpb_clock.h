@@ -15,9 +15,6 @@ extern "C" {
  */
 int64_t dpb_clock_now_ns(void);
 
-/* CPU time used by the calling thread, nanoseconds. */
-int64_t dpb_clock_thread_cpu_ns(void);
-
 /* Sleep until dpb_clock_now_ns() reaches `deadline_ns`; returns at once when it is past. Never
  * spins. Continues after EINTR. */
 void dpb_clock_sleep_until_ns(int64_t deadline_ns);

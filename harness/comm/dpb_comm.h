@@ -152,11 +152,6 @@ static inline const struct dpb_comm_base *dpb_comm_get_base(const dpb_comm *comm
     return (const struct dpb_comm_base *)comm;
 }
 
-static inline const struct dpb_comm_ops *dpb_comm_get_ops(const dpb_comm *comm)
-{
-    return dpb_comm_get_base(comm)->ops;
-}
-
 /* The shared segment that backends with DPB_COMM_SEGMENT need: an anonymous memory file, inherited
  * by the ranks across fork and exec (not close-on-exec). The launcher makes it, and closes it. */
 dpb_status dpb_comm_segment_new(int ranks, int *fd);

@@ -30,8 +30,7 @@ void dpb_host_fingerprint(const dpb_json *host, const dpb_json *device, char tex
 /* {"version", "git_sha", "dirty", "build": {"type", "compiler", "flags"}}. Caller owns. */
 dpb_json *dpb_tool_json(void);
 
-/* "0.1.0" and "0.1.0 (1a2b3c4d5e6f, dirty)". */
-const char *dpb_tool_version(void);
+/* "0.1.0 (1a2b3c4d5e6f, dirty)". */
 void dpb_tool_version_long(char *text, size_t text_bytes);
 
 #ifdef __cplusplus

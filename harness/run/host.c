@@ -161,11 +161,6 @@ dpb_json *dpb_tool_json(void)
     return json;
 }
 
-const char *dpb_tool_version(void)
-{
-    return DPB_BUILD_VERSION;
-}
-
 void dpb_tool_version_long(char *text, size_t text_bytes)
 {
     snprintf(text, text_bytes, "%s (%.12s%s)", DPB_BUILD_VERSION, DPB_BUILD_GIT_SHA,

@@ -21,19 +21,6 @@ static void test_now_never_goes_back(void **state)
     }
 }
 
-static void test_thread_cpu_counts_work_only(void **state)
-{
-    int64_t cpu = dpb_clock_thread_cpu_ns();
-    volatile double sum = 0;
-    int i;
-
-    (void)state;
-    for (i = 0; i < 1000000; i++)
-        sum += i;
-    assert_true(sum > 0);
-    assert_true(dpb_clock_thread_cpu_ns() > cpu);
-}
-
 static void on_alarm(int signal_number)
 {
     (void)signal_number;
@@ -90,7 +77,6 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
             cmocka_unit_test(test_now_never_goes_back),
-            cmocka_unit_test(test_thread_cpu_counts_work_only),
             cmocka_unit_test(test_sleep_reaches_the_deadline),
             cmocka_unit_test(test_utc_texts),
     };
