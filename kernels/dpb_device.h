@@ -7,7 +7,17 @@
  * returns; callers must not rely on it, and order everything through streams and events.
  *
  * Tensors are dense and row-major. Images are NHWC; convolution weights are OIHW (as the reference
- * networks register them); a device keeps whatever inner layout it likes behind that. */
+ * networks register them); a device keeps whatever inner layout it likes behind that.
+ *
+ * Mixed precision. An operator for which op_supported(device, op, DPB_BF16) says yes takes tensors
+ * of bf16 where it takes fp32: all of them, except what follows. Sums and everything between are
+ * fp32, results are rounded to nearest even. Members of type `float *` (biases, scales, statistics,
+ * losses) stay fp32.
+ *   matmul            a and b bf16; c bf16 or fp32
+ *   conv-bwd-weights  x and y bf16; w, the gradient, fp32
+ *   embedding-fwd     table fp32 or bf16; y bf16.  embedding-bwd: dy bf16, dtable fp32
+ * Softmax with cross-entropy, interaction, sigmoid-bce and the optimizers are fp32 only, as under
+ * PyTorch's autocast: `cast` lies between. */
 #ifndef DPB_DEVICE_H
 #define DPB_DEVICE_H
 
@@ -146,15 +156,27 @@ struct dpb_bias_args {
  *   saves mean and var; running = (1 - momentum) running + momentum batch, with the unbiased
  *   variance for running_var, as PyTorch does.
  * fwd, inference: uses the running statistics, changes nothing.
- * bwd: dx, dgamma, dbeta from x, dy, gamma, save_mean, save_var (training statistics). */
+ * bwd: dx, dgamma, dbeta from x, dy, gamma, save_mean, save_var (training statistics).
+ *
+ * With `relu`, y = max(., 0), and the backward operators see dy only where y was above 0: training
+ * forward writes `mask` and backward reads it (what is in it is the device's own affair).
+ *
+ * In two halves, for statistics of more than this batch (synchronised over ranks):
+ * stats:     save_mean and save_var (biased) of x.
+ * apply:     y from x, gamma, beta, save_mean, save_var; running statistics are not touched.
+ * bwd-sums:  dbeta = sum dy, dgamma = sum dy xhat, xhat = (x - mean) / sqrt(var + eps).
+ * bwd-apply: dx = gamma / sqrt(var + eps) (dy - dbeta / count - xhat dgamma / count), from sums
+ *   over all `count` values of a channel that the statistics were made of. */
 struct dpb_batchnorm_args {
     struct dpb_tensor x, y, dy, dx;
     const float *gamma, *beta;         /* C each */
     float *dgamma, *dbeta;             /* bwd */
     float *running_mean, *running_var; /* C each */
     float *save_mean, *save_var;       /* C each; training fwd writes, bwd reads */
+    uint8_t *mask;                     /* with relu: one byte per element of x; NULL in inference */
+    double count;                      /* bwd-apply */
     float eps, momentum;
-    bool training;
+    bool training, relu;
 };
 
 /* fwd: prob = softmax(logits) per row, loss[m] = -log prob[m, label[m]]; prob may alias logits.
@@ -251,6 +273,11 @@ struct dpb_scale_args {
     float factor;
 };
 
+/* to = from, between fp32 and bf16 either way, or the same type; any rank. */
+struct dpb_cast_args {
+    struct dpb_tensor from, to; /* the same shape */
+};
+
 /* y = a + b, then ReLU when `relu`; y may alias a and b. Its gradient with respect to a and to b is
  * dy, or relu-bwd of y and dy; where a tensor branches, this operator sums the gradients. */
 struct dpb_add_args {
@@ -316,6 +343,9 @@ struct dpb_embedding_args {
  *   a token without any key has y = 0.
  * bwd: from q, k, v, prob, dy: dv = prob^T dy; dprob = dy v^T;
  *   ds = scale prob (dprob - sum_j prob dprob); dq = ds k; dk = ds^T q.
+ * With keep below 1 (0 means 1, no dropout), dropout of prob: y = drop(prob) v, dv = drop(prob)^T
+ *   dy, dprob = drop(dy v^T); `prob` holds it before dropout; the mask is dropout-fwd's of that
+ *   tensor for `seed` and `offset`.
  * Strides: a token's q, k, v, dq, dk and dv lie `stride` elements after the token's before it, so
  *   they may be three buffers [B S, A D] (stride A D), or parts of one [B S, 3 A D] (stride 3 A D).
  *   The elements between are neither read nor written. y and dy are dense [B S, A D]. */
@@ -329,6 +359,8 @@ struct dpb_attention_args {
     int64_t stride;               /* at least A D */
     float scale;                  /* 1 / sqrt(D) as a rule */
     bool causal;
+    float keep; /* probability that an attention weight is kept */
+    uint64_t seed, offset;
 };
 
 /* ---- the interface ---- */

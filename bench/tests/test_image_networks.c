@@ -114,7 +114,10 @@ static void test_activations_against_what_pytorch_saves(void **state)
     for (size_t i = 0; i < sizeof(measured) / sizeof(measured[0]); i++) {
         const struct dpb_workload_ops *ops = measured[i].ops;
         double bytes =
-                (double)(ops->activation_bytes_for(NULL, 65) - ops->activation_bytes_for(NULL, 1)) /
+                (double)(ops->activation_bytes_for(
+                                 NULL, &(struct dpb_workload_sizes){.batch_max = 65, .ranks = 1}) -
+                         ops->activation_bytes_for(
+                                 NULL, &(struct dpb_workload_sizes){.batch_max = 1, .ranks = 1})) /
                 64.0;
 
         print_message("%s %.4f\n", ops->name, bytes / measured[i].saved_bytes);

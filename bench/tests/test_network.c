@@ -369,8 +369,10 @@ static void test_activation_bytes_are_predicted(void **state)
             struct fixture fixture;
 
             fixture_open(&fixture, &test_reference_device_ops, workloads[w], batch);
-            assert_int_equal(workloads[w]->activation_bytes_for(NULL, batch),
-                             workloads[w]->activation_bytes(fixture.workload));
+            assert_int_equal(
+                    workloads[w]->activation_bytes_for(
+                            NULL, &(struct dpb_workload_sizes){.batch_max = batch, .ranks = 1}),
+                    workloads[w]->activation_bytes(fixture.workload));
             fixture_close(&fixture);
         }
     }

@@ -408,7 +408,10 @@ static void test_workloads_have_the_networks_sizes(void **state)
         assert_int_equal(dpb_model_param_elements(model), known[i].elements);
         assert_int_equal(model->sequence, known[i].sequence);
         assert_int_equal(model->predicted, known[i].predicted);
-        assert_true(ops->activation_bytes_for(NULL, 2) > ops->activation_bytes_for(NULL, 1));
+        assert_true(ops->activation_bytes_for(
+                            NULL, &(struct dpb_workload_sizes){.batch_max = 2, .ranks = 1}) >
+                    ops->activation_bytes_for(
+                            NULL, &(struct dpb_workload_sizes){.batch_max = 1, .ranks = 1}));
     }
 }
 

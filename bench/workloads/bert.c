@@ -81,14 +81,14 @@ static dpb_status open_large(const struct dpb_workload_config *config, dpb_workl
                                 workload);
 }
 
-static int64_t base_bytes_for(const void *options, int64_t batch_max)
+static int64_t base_bytes_for(const void *options, const struct dpb_workload_sizes *sizes)
 {
-    return dpb_transformer_activation_bytes_for(base_list(options), batch_max);
+    return dpb_transformer_activation_bytes_for(base_list(options), sizes->batch_max);
 }
 
-static int64_t large_bytes_for(const void *options, int64_t batch_max)
+static int64_t large_bytes_for(const void *options, const struct dpb_workload_sizes *sizes)
 {
-    return dpb_transformer_activation_bytes_for(large_list(options), batch_max);
+    return dpb_transformer_activation_bytes_for(large_list(options), sizes->batch_max);
 }
 
 const struct dpb_workload_ops dpb_workload_bert_base_ops = {

@@ -92,11 +92,11 @@ static dpb_status open_workload(const struct dpb_workload_config *config, dpb_wo
                 : DPB_ERR_NO_MEMORY;
 }
 
-static int64_t activation_bytes_for(const void *options, int64_t batch_max)
+static int64_t activation_bytes_for(const void *options, const struct dpb_workload_sizes *sizes)
 {
     const struct dpb_dlrm_list *list = list_for(options);
 
-    return list ? dpb_dlrm_activation_bytes_for(list, batch_max) : 0;
+    return list ? dpb_dlrm_activation_bytes_for(list, sizes->batch_max) : 0;
 }
 
 const struct dpb_workload_ops dpb_workload_dlrm_small_ops = {

@@ -53,9 +53,9 @@ static dpb_status open_workload(const struct dpb_workload_config *config, dpb_wo
                                 workload);
 }
 
-static int64_t bytes_for(const void *options, int64_t batch_max)
+static int64_t bytes_for(const void *options, const struct dpb_workload_sizes *sizes)
 {
-    return dpb_transformer_activation_bytes_for(list_of(options), batch_max);
+    return dpb_transformer_activation_bytes_for(list_of(options), sizes->batch_max);
 }
 
 const struct dpb_workload_ops dpb_workload_gpt2_small_ops = {

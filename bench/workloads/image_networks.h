@@ -45,10 +45,10 @@ const struct dpb_layer_list *dpb_image_lists_get(struct dpb_image_lists *lists,
                                 dpb_image_lists_get(&lists_##id, config->options), config,         \
                                 workload);                                                         \
     }                                                                                              \
-    static int64_t bytes_##id(const void *options, int64_t batch_max)                              \
+    static int64_t bytes_##id(const void *options, const struct dpb_workload_sizes *sizes)         \
     {                                                                                              \
         return dpb_network_activation_bytes_for(dpb_image_lists_get(&lists_##id, options),         \
-                                                batch_max);                                        \
+                                                sizes->batch_max);                                 \
     }                                                                                              \
     static const struct dpb_option_table table_##id = {.kind = "workload",                         \
                                                        .owner = (text),                            \

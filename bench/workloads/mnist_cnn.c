@@ -14,10 +14,10 @@ static dpb_status open_workload(const struct dpb_workload_config *config, dpb_wo
     return dpb_network_open(&dpb_workload_mnist_cnn_ops, dpb_mnist_cnn_layers(), config, workload);
 }
 
-static int64_t activation_bytes_for(const void *options, int64_t batch_max)
+static int64_t activation_bytes_for(const void *options, const struct dpb_workload_sizes *sizes)
 {
     (void)options;
-    return dpb_network_activation_bytes_for(dpb_mnist_cnn_layers(), batch_max);
+    return dpb_network_activation_bytes_for(dpb_mnist_cnn_layers(), sizes->batch_max);
 }
 
 const struct dpb_workload_ops dpb_workload_mnist_cnn_ops = {

@@ -57,7 +57,9 @@ struct dpb_coll {
     enum dpb_coll_kind kind;
     enum dpb_dtype dtype;
     void *buffer;  /* this rank's, inside a buffer_alloc() buffer, same offset on every rank */
-    int64_t count; /* elements of the whole buffer, also for reduce-scatter and all-gather */
+    int64_t count; /* elements of the whole buffer, also for reduce-scatter and all-gather.
+                      all-to-all: a multiple of the ranks; part i of rank r becomes part r of rank
+                      i, in place */
     int root;      /* broadcast */
     float scale;   /* reductions: each rank's contribution is multiplied by it before it is summed
                       (NCCL's PreMulSum, DDP's division by the world size); 1 for a plain sum */

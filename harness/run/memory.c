@@ -141,9 +141,12 @@ void dpb_memory_predict(const struct dpb_registry *registry, const dpb_config *c
     memory->part_bytes[DPB_MEMORY_PARAMETERS] = step.parameters;
     memory->part_bytes[DPB_MEMORY_GRADIENTS] = step.gradients;
     memory->part_bytes[DPB_MEMORY_OPTIMIZER] = step.optimizer;
+    const struct dpb_workload_sizes sizes = {.batch_max = e->batch_per_rank,
+                                             .global_batch = e->global_batch,
+                                             .ranks = (int)e->ranks};
     if (workload->activation_bytes_for)
         memory->part_bytes[DPB_MEMORY_ACTIVATIONS] =
-                workload->activation_bytes_for(options, e->batch_per_rank);
+                workload->activation_bytes_for(options, &sizes);
     else
         set_unknown(memory, DPB_MEMORY_ACTIVATIONS, "this workload does not tell beforehand");
     memory->part_bytes[DPB_MEMORY_WORKSPACE] = workspace_bytes(model, e->batch_per_rank);

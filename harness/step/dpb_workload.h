@@ -10,6 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "dpb_comm.h"
 #include "dpb_device.h"
 #include "dpb_optimizer.h"
 #include "dpb_options.h"
@@ -21,7 +22,7 @@
 extern "C" {
 #endif
 
-#define DPB_WORKLOAD_OPS_VERSION 1
+#define DPB_WORKLOAD_OPS_VERSION 2
 
 struct dpb_param_info {
     const char *name; /* "conv1.weight" */
@@ -78,6 +79,9 @@ bool dpb_model_has_tables(const struct dpb_model *model);
 /* One rank's share of a global batch. */
 struct dpb_batch {
     int64_t samples;           /* may be 0 on a rank when the batch is uneven */
+    int64_t step;              /* training step, from 1; what is drawn anew in every step */
+    int64_t first;             /* place of its first sample in the global batch: dropout masks are
+                                  those of the whole batch, whoever computes which part of it */
     const int64_t *sample_ids; /* [samples] index in the dataset */
     const int32_t *label;      /* [samples]: class, next sentence or not, click or not */
     const float *x;            /* IMAGES [samples, H, W, C]; INTERACTIONS [samples, features] */
@@ -107,10 +111,51 @@ static inline dpb_status dpb_launch(const struct dpb_launcher *launcher, const c
 
 typedef struct dpb_workload dpb_workload;
 
+/* The other ranks, for what a network itself exchanges in its forward and backward pass: statistics
+ * of synchronised batch normalisation, rows of embedding tables that live on other ranks. Gradients
+ * of parameters are the strategy's. Every rank calls these in the same order. */
+struct dpb_rank_services {
+    void *ctx;
+    int rank, size;
+    /* Shared memory for such exchanges, zeroed; in open() only. The engine frees it. */
+    dpb_status (*alloc)(void *ctx, size_t bytes, void **buffer);
+    /* Start a collective on memory from alloc(), `count` elements in all (dpb_comm.h: struct
+     * dpb_coll), without scaling. `name` (static) is its text in traces. At most
+     * DPB_RANK_EXCHANGES_MAX are under way. With one rank nothing happens. */
+    dpb_status (*start)(void *ctx, enum dpb_coll_kind kind, enum dpb_dtype dtype, void *buffer,
+                        int64_t count, const char *name, int *exchange);
+    dpb_status (*wait)(void *ctx, int exchange);
+};
+
+#define DPB_RANK_EXCHANGES_MAX 8
+
 struct dpb_workload_config {
     struct dpb_launcher *launcher; /* borrowed; its recorder may change between steps */
     int64_t batch_max;             /* most samples this rank ever gets in one batch */
-    const void *options;           /* the workload's own option struct */
+    int64_t global_batch;
+    const void *options;                   /* the workload's own option struct */
+    const struct dpb_rank_services *ranks; /* borrowed; never NULL */
+    /* DPB_F32, or DPB_BF16: compute in bf16 from fp32 parameters, with fp32 gradients (mixed
+     * precision; only with DPB_WORKLOAD_BF16) */
+    enum dpb_dtype precision;
+    /* Batch normalisation over the samples of all ranks (only with
+     * DPB_WORKLOAD_BATCH_STATISTICS) */
+    bool sync_batch_statistics;
+    uint64_t seed; /* of what is drawn in steps */
+};
+
+/* What a workload keeps beside its parameters. */
+enum dpb_state_kind {
+    DPB_STATE_REPLICATED, /* the same on every rank, as parameters are (a replicated table) */
+    DPB_STATE_LOCAL,      /* each rank its own (running statistics of its own samples) */
+    DPB_STATE_SHARDED     /* a part of something that no rank has whole (rows of a table) */
+};
+
+struct dpb_workload_state {
+    const char *name; /* "bn1.running_mean" */
+    enum dpb_state_kind kind;
+    float *data;
+    int64_t numel;
 };
 
 /* What a forward pass says. */
@@ -132,6 +177,14 @@ struct dpb_training_defaults {
 
 /* Settings of the optimizer that the workload suggests. */
 struct dpb_optimizer_config dpb_training_optimizer(const struct dpb_training_defaults *training);
+
+/* What the memory of a workload depends on beside its options. */
+struct dpb_workload_sizes {
+    int64_t batch_max, global_batch;
+    int rank, ranks;
+    enum dpb_dtype precision;
+    bool sync_batch_statistics;
+};
 
 struct dpb_workload_ops {
     int version; /* DPB_WORKLOAD_OPS_VERSION */
@@ -157,18 +210,25 @@ struct dpb_workload_ops {
      * the batch of the last forward. With 0 samples every gradient is zero and still reported. */
     dpb_status (*backward)(dpb_workload *workload, const struct dpb_batch *batch, float grad_scale,
                            dpb_grad_ready ready, void *ctx);
+    /* Optional. State number `index`, from 0: false when there is none. */
+    bool (*state)(dpb_workload *workload, int index, struct dpb_workload_state *state);
+    /* Optional. Update what is not a parameter but learns (tables that a workload exchanges
+     * itself), in the optimizer phase of training step `step`, from 1, after the last backward. */
+    dpb_status (*update)(dpb_workload *workload, const struct dpb_optimizer_config *optimizer,
+                         int64_t step);
     /* Bytes of activations, saved values and workspace that open() allocated. */
     int64_t (*activation_bytes)(dpb_workload *workload);
     /* The same without opening, exactly, so that what cannot fit is refused before it runs.
      * Optional: NULL where nobody can tell. */
-    int64_t (*activation_bytes_for)(const void *options, int64_t batch_max);
+    int64_t (*activation_bytes_for)(const void *options, const struct dpb_workload_sizes *sizes);
 };
 
 enum dpb_workload_flags {
     DPB_WORKLOAD_INTEGER_GRADIENTS = 1 << 0, /* gradients are small integers: sums are exact */
     /* A sample's gradient depends on what else is in its rank's batch (batch normalisation), so
      * that the gradients of N ranks do not add up to the one of the whole batch. */
-    DPB_WORKLOAD_BATCH_STATISTICS = 1 << 1
+    DPB_WORKLOAD_BATCH_STATISTICS = 1 << 1,
+    DPB_WORKLOAD_BF16 = 1 << 2 /* can compute in mixed precision */
 };
 
 struct dpb_workload_base {

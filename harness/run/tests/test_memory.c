@@ -56,7 +56,8 @@ static void test_parts(void **state)
     assert_int_equal(m.part_bytes[DPB_MEMORY_GRADIENTS], parameters);
     assert_int_equal(m.part_bytes[DPB_MEMORY_OPTIMIZER], parameters);
     assert_int_equal(m.part_bytes[DPB_MEMORY_ACTIVATIONS],
-                     dpb_workload_mnist_cnn_ops.activation_bytes_for(NULL, 4));
+                     dpb_workload_mnist_cnn_ops.activation_bytes_for(
+                             NULL, &(struct dpb_workload_sizes){.batch_max = 4, .ranks = 1}));
     assert_int_equal(m.part_bytes[DPB_MEMORY_WORKSPACE], 4 * 4 * (21632 + 36864));
     assert_int_equal(m.part_bytes[DPB_MEMORY_DATA], 60000 * 8 + 2 * 4 * (785 * 4 + 8));
     assert_int_equal(m.part_bytes[DPB_MEMORY_PEERS], 0);
@@ -89,7 +90,8 @@ static void test_data_sets(void **state)
 }
 
 /* mnist-mlp that tells something else of its activations, in a registry of its own. */
-static struct dpb_memory predict_telling(int64_t (*tell)(const void *, int64_t), const char *ranks)
+static struct dpb_memory
+predict_telling(int64_t (*tell)(const void *, const struct dpb_workload_sizes *), const char *ranks)
 {
     struct dpb_workload_ops workload = dpb_workload_mnist_mlp_ops;
     const struct dpb_workload_ops *const workloads[] = {&workload};
@@ -126,10 +128,10 @@ static void test_a_part_that_nobody_knows(void **state)
     dpb_str_release(&text);
 }
 
-static int64_t a_quarter_of_all(const void *options, int64_t batch_max)
+static int64_t a_quarter_of_all(const void *options, const struct dpb_workload_sizes *sizes)
 {
     (void)options;
-    (void)batch_max;
+    (void)sizes;
     return INT64_MAX / 4;
 }
 
