@@ -64,7 +64,8 @@ struct dpb_batch_arrays {
 dpb_status dpb_batch_arrays_open(const struct dpb_model *model, int64_t samples,
                                  struct dpb_batch_arrays *arrays);
 void dpb_batch_arrays_release(struct dpb_batch_arrays *arrays);
-/* The first `samples` of them as a batch; ids and arrays stay the caller's. */
+/* The first `samples` of them as a batch of no step (0), the whole of its global batch; ids and
+ * arrays stay the caller's. */
 struct dpb_batch dpb_batch_of_arrays(const struct dpb_batch_arrays *arrays, const int64_t *ids,
                                      int64_t samples);
 

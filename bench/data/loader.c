@@ -16,6 +16,7 @@ struct slot {
     struct dpb_batch_arrays arrays;
     int64_t *ids; /* [batch_max] */
     int64_t samples;
+    int64_t step, first; /* as in struct dpb_batch */
     dpb_status st;
 };
 
@@ -77,16 +78,15 @@ static int64_t step_samples(const dpb_loader *loader, int64_t in_epoch)
     return left < loader->config.global_batch ? left : loader->config.global_batch;
 }
 
+/* This rank's place in that step's global batch. */
 static dpb_status step_shard(const dpb_loader *loader, int64_t in_epoch, int64_t *first,
                              int64_t *count)
 {
     int64_t samples = step_samples(loader, in_epoch);
     bool uneven = loader->config.uneven || samples < loader->config.global_batch;
 
-    DPB_TRY(dpb_shard_of_batch(samples, loader->config.ranks, loader->config.rank, uneven, first,
-                               count));
-    *first += in_epoch * loader->config.global_batch;
-    return DPB_OK;
+    return dpb_shard_of_batch(samples, loader->config.ranks, loader->config.rank, uneven, first,
+                              count);
 }
 
 static void set_epoch(dpb_loader *loader, int64_t epoch)
@@ -106,15 +106,17 @@ static void set_epoch(dpb_loader *loader, int64_t epoch)
 
 static dpb_status make_batch(dpb_loader *loader, int64_t step, struct slot *slot)
 {
-    int64_t epoch = (step - 1) / loader->steps_per_epoch, first;
+    int64_t epoch = (step - 1) / loader->steps_per_epoch;
     int64_t in_epoch = (step - 1) % loader->steps_per_epoch;
 
     if (loader->config.epochs > 0 && epoch >= loader->config.epochs)
         return DPB_END;
-    DPB_TRY(step_shard(loader, in_epoch, &first, &slot->samples));
+    DPB_TRY(step_shard(loader, in_epoch, &slot->first, &slot->samples));
+    slot->step = step;
     set_epoch(loader, epoch);
     /* Copied, since the order of the next epoch may be made while this batch is in use. */
-    memcpy(slot->ids, loader->order + first, (size_t)slot->samples * sizeof(*slot->ids));
+    memcpy(slot->ids, loader->order + in_epoch * loader->config.global_batch + slot->first,
+           (size_t)slot->samples * sizeof(*slot->ids));
     return dpb_dataset_fetch(loader->config.dataset, slot->ids, slot->samples, &slot->arrays);
 }
 
@@ -223,9 +225,12 @@ static dpb_status next(void *ctx, int64_t step, struct dpb_batch *batch)
         slot = take_step(loader, step);
     else
         loader->slot[0].st = make_batch(loader, step, &loader->slot[0]);
-    if (slot->st == DPB_OK)
-        *batch = dpb_batch_of_arrays(&slot->arrays, slot->ids, slot->samples);
-    return slot->st;
+    if (slot->st != DPB_OK)
+        return slot->st;
+    *batch = dpb_batch_of_arrays(&slot->arrays, slot->ids, slot->samples);
+    batch->step = slot->step;
+    batch->first = slot->first;
+    return DPB_OK;
 }
 
 /* ---- open ---- */

@@ -102,9 +102,13 @@ static void check_union(int ranks, int64_t global_batch, bool uneven)
 
         get(whole, step, &all);
         assert_int_equal(all.samples, global_batch);
+        assert_int_equal(all.step, step);
+        assert_int_equal(all.first, 0);
         for (int rank = 0; rank < ranks; rank++) {
             get(part[rank], step, &mine);
             assert_true(mine.samples <= dpb_loader_batch_max(part[rank]));
+            assert_int_equal(mine.step, step);
+            assert_int_equal(mine.first, at);
             assert_memory_equal(mine.sample_ids, all.sample_ids + at,
                                 (size_t)mine.samples * sizeof(int64_t));
             assert_memory_equal(mine.x, all.x + at * 16, (size_t)mine.samples * 16 * sizeof(float));
@@ -226,6 +230,8 @@ static void test_remainder_dropped_or_kept(void **state)
         get(loader, 3, &batch); /* five samples over two ranks, though uneven is off */
         assert_int_equal(batch.samples, config.rank == 0 ? 3 : 2);
         assert_int_equal(batch.sample_ids[0], config.rank == 0 ? 20 : 23);
+        assert_int_equal(batch.first, config.rank == 0 ? 0 : 3);
+        assert_int_equal(batch.step, 3);
         assert_int_equal(source.next(source.ctx, 4, &batch), DPB_END);
         dpb_loader_close(loader);
     }
@@ -263,6 +269,8 @@ static void test_batch_of_no_samples(void **state)
 static void check_same_batch(const struct dpb_batch *a, const struct dpb_batch *b)
 {
     assert_int_equal(a->samples, b->samples);
+    assert_int_equal(a->step, b->step);
+    assert_int_equal(a->first, b->first);
     assert_memory_equal(a->sample_ids, b->sample_ids, (size_t)a->samples * sizeof(int64_t));
     assert_memory_equal(a->x, b->x, (size_t)a->samples * 16 * sizeof(float));
     assert_memory_equal(a->label, b->label, (size_t)a->samples * sizeof(int32_t));
