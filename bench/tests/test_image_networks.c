@@ -245,6 +245,43 @@ static void test_inference_uses_running_statistics(void **state)
     fixture_close(&fixture);
 }
 
+/* Names as PyTorch's state_dict has them; values as the float64 twin's. */
+static void test_state(void **state)
+{
+    const struct dpb_layer_list *list = tiny_network_layers();
+    struct double_network network;
+    struct dpb_workload_state found;
+    struct fixture fixture;
+    int index = 0;
+
+    (void)state;
+    fixture_open(&fixture, &test_reference_device_ops, &tiny_network_ops, 3);
+    double_network_open(&network, list, &fixture.batch, fixture.param);
+    fixture_step(&fixture, 1.0f);
+    double_network_forward(&network, 0);
+    for (int i = 0; i < list->layer_count; i++) {
+        static const char *const texts[] = {"running_mean", "running_var"};
+        int64_t channels = list->layer[i].out[2];
+
+        for (int k = 0; k < 2 && list->layer[i].kind == DPB_LAYER_BATCHNORM2D; k++) {
+            char name[64];
+
+            snprintf(name, sizeof(name), "%s.%s", list->layer[i].name, texts[k]);
+            assert_true(tiny_network_ops.state(fixture.workload, index++, &found));
+            assert_string_equal(found.name, name);
+            assert_int_equal(found.kind, DPB_STATE_LOCAL);
+            assert_int_equal(found.numel, channels);
+            for (int64_t c = 0; c < channels; c++)
+                assert_true(fabs((double)found.data[c] - network.statistics[i][k * channels + c]) <
+                            1e-5);
+        }
+    }
+    assert_int_equal(index, 16);
+    assert_false(tiny_network_ops.state(fixture.workload, index, &found));
+    double_network_close(&network);
+    fixture_close(&fixture);
+}
+
 /* In inference samples do not see each other; in training they do. */
 static void test_samples_are_alone_in_inference(void **state)
 {
@@ -365,6 +402,7 @@ int main(void)
             cmocka_unit_test(test_initial_values),
             cmocka_unit_test(test_initial_values_of_vgg),
             cmocka_unit_test(test_inference_uses_running_statistics),
+            cmocka_unit_test(test_state),
             cmocka_unit_test(test_samples_are_alone_in_inference),
             cmocka_unit_test(test_one_value_per_channel),
             cmocka_unit_test(test_loss_falls),

@@ -78,7 +78,7 @@ static dpb_status open_workload(const struct dpb_workload_config *config, dpb_wo
 static int64_t activation_bytes_for(const void *options, const struct dpb_workload_sizes *sizes)
 {
     (void)options;
-    return dpb_network_activation_bytes_for(tiny_network_layers(), sizes->batch_max);
+    return dpb_network_activation_bytes_for(tiny_network_layers(), sizes);
 }
 
 const struct dpb_workload_ops tiny_network_ops = {
@@ -92,6 +92,7 @@ const struct dpb_workload_ops tiny_network_ops = {
         .init_params = dpb_network_init_params,
         .forward = dpb_network_forward,
         .backward = dpb_network_backward,
+        .state = dpb_network_state,
         .activation_bytes = dpb_network_activation_bytes,
         .activation_bytes_for = activation_bytes_for,
 };

@@ -47,8 +47,7 @@ const struct dpb_layer_list *dpb_image_lists_get(struct dpb_image_lists *lists,
     }                                                                                              \
     static int64_t bytes_##id(const void *options, const struct dpb_workload_sizes *sizes)         \
     {                                                                                              \
-        return dpb_network_activation_bytes_for(dpb_image_lists_get(&lists_##id, options),         \
-                                                sizes->batch_max);                                 \
+        return dpb_network_activation_bytes_for(dpb_image_lists_get(&lists_##id, options), sizes); \
     }                                                                                              \
     static const struct dpb_option_table table_##id = {.kind = "workload",                         \
                                                        .owner = (text),                            \
@@ -67,6 +66,7 @@ const struct dpb_layer_list *dpb_image_lists_get(struct dpb_image_lists *lists,
             .init_params = dpb_network_init_params,                                                \
             .forward = dpb_network_forward,                                                        \
             .backward = dpb_network_backward,                                                      \
+            .state = dpb_network_state,                                                            \
             .activation_bytes = dpb_network_activation_bytes,                                      \
             .activation_bytes_for = bytes_##id,                                                    \
             __VA_ARGS__}

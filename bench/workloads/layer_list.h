@@ -55,6 +55,8 @@ struct dpb_layer {
     bool relu;                                    /* of the output */
     int weight, bias;                             /* indices in the parameters; -1: none */
     struct dpb_layer_op_names op;
+    /* batch normalisation: what its running statistics are called */
+    char running_mean[DPB_LAYER_OP_NAME_BYTES], running_var[DPB_LAYER_OP_NAME_BYTES];
 };
 
 /* What parameters start as. */

@@ -17,7 +17,7 @@ static dpb_status open_workload(const struct dpb_workload_config *config, dpb_wo
 static int64_t activation_bytes_for(const void *options, const struct dpb_workload_sizes *sizes)
 {
     (void)options;
-    return dpb_network_activation_bytes_for(dpb_mnist_cnn_layers(), sizes->batch_max);
+    return dpb_network_activation_bytes_for(dpb_mnist_cnn_layers(), sizes);
 }
 
 const struct dpb_workload_ops dpb_workload_mnist_cnn_ops = {
@@ -33,6 +33,7 @@ const struct dpb_workload_ops dpb_workload_mnist_cnn_ops = {
         .init_params = dpb_network_init_params,
         .forward = dpb_network_forward,
         .backward = dpb_network_backward,
+        .state = dpb_network_state,
         .activation_bytes = dpb_network_activation_bytes,
         .activation_bytes_for = activation_bytes_for,
 };

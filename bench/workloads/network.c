@@ -209,14 +209,37 @@ dpb_status dpb_network_init_params(dpb_workload *workload, uint64_t seed)
     return DPB_OK;
 }
 
+bool dpb_network_state(dpb_workload *workload, int index, struct dpb_workload_state *state)
+{
+    struct network *net = network_of(workload);
+    bool variance = index % 2 == 1;
+    int before = index / 2; /* layers of batch normalisation */
+
+    for (int i = 0; i < net->list->layer_count; i++) {
+        const struct dpb_layer *layer = &net->list->layer[i];
+        int64_t channels = layer->out[2];
+
+        if (layer->kind != DPB_LAYER_BATCHNORM2D || before-- > 0)
+            continue;
+        *state = (struct dpb_workload_state){
+                .name = variance ? layer->running_var : layer->running_mean,
+                .kind = DPB_STATE_LOCAL,
+                .data = net->extra[i].running + (variance ? channels : 0),
+                .numel = channels};
+        return true;
+    }
+    return false;
+}
+
 int64_t dpb_network_activation_bytes(dpb_workload *workload)
 {
     return network_of(workload)->bytes;
 }
 
-int64_t dpb_network_activation_bytes_for(const struct dpb_layer_list *list, int64_t batch_max)
+int64_t dpb_network_activation_bytes_for(const struct dpb_layer_list *list,
+                                         const struct dpb_workload_sizes *sizes)
 {
-    struct network net = {.list = list, .batch_max = batch_max};
+    struct network net = {.list = list, .batch_max = sizes->batch_max};
     struct block block = {0};
 
     if (dpb_network_plan_make(list, &net.plan) == DPB_OK)

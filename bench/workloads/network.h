@@ -27,10 +27,13 @@ dpb_status dpb_network_forward(dpb_workload *workload, const struct dpb_batch *b
                                struct dpb_forward_result *result);
 dpb_status dpb_network_backward(dpb_workload *workload, const struct dpb_batch *batch,
                                 float grad_scale, dpb_grad_ready ready, void *ctx);
+/* The running statistics, layer by layer: "bn1.running_mean", "bn1.running_var". */
+bool dpb_network_state(dpb_workload *workload, int index, struct dpb_workload_state *state);
 int64_t dpb_network_activation_bytes(dpb_workload *workload);
 
-/* What dpb_network_activation_bytes() would say of a workload opened for `batch_max` samples. */
-int64_t dpb_network_activation_bytes_for(const struct dpb_layer_list *list, int64_t batch_max);
+/* What dpb_network_activation_bytes() would say of a workload opened for these sizes. */
+int64_t dpb_network_activation_bytes_for(const struct dpb_layer_list *list,
+                                         const struct dpb_workload_sizes *sizes);
 
 /* Is the batch one that this workload can take? DPB_ERR_USAGE, logged, when it has more samples
  * than `batch_max` or a label outside the classes. */
