@@ -51,6 +51,8 @@ struct dpb_step_config {
     int64_t batch_max;    /* most samples of this rank in a batch */
     int64_t global_batch; /* the loss is the mean over it */
     uint64_t seed;
+    enum dpb_dtype precision;   /* DPB_F32, or DPB_BF16 where the workload can */
+    bool sync_batch_statistics; /* batch normalisation over the samples of all ranks */
     struct dpb_optimizer_config optimizer;
     bool sum_gradients; /* verification with integer gradients: sum, do not average */
     /* Told where this rank is, for messages about ranks that died or hang; cheap, may be NULL. */

@@ -209,6 +209,7 @@ static dpb_status optimize(struct dpb_step_engine *engine)
     }
     if (strategy->after_optimizer)
         DPB_TRY(strategy->after_optimizer(engine->strategy));
+    DPB_TRY(engine_exchanges_check_done(engine));
     /* The step has not ended before the work has. */
     DPB_TRY(dpb_device_get_ops(engine->config.device)->stream_sync(engine->launcher.stream));
     if (strategy->step_end)
@@ -334,6 +335,7 @@ static dpb_status evaluate(struct dpb_step_engine *engine, const struct dpb_batc
         engine->phase = DPB_PHASE_FORWARD;
         engine_progress(engine, -1);
         DPB_TRY(engine->config.workload->forward(engine->workload, &batch, false, &result));
+        DPB_TRY(engine_exchanges_check_done(engine));
         sum->correct += result.correct;
         sum->loss_sum += result.loss_sum;
         *samples += batch.samples;

@@ -36,6 +36,8 @@ static uint64_t hash_of_run(const struct dpb_step_engine *engine)
     hash_i64(state, config->global_batch);
     hash_i64(state, (int64_t)config->seed);
     hash_i64(state, config->sum_gradients);
+    hash_i64(state, config->precision);
+    hash_i64(state, config->sync_batch_statistics);
     hash_i64(state, config->optimizer.kind);
 #define HASH_SETTING(member, name) hash_f64(state, config->optimizer.member);
     DPB_OPTIMIZER_SETTING_MAP(HASH_SETTING)

@@ -50,6 +50,26 @@ static dpb_status check_model(const struct dpb_step_engine *engine)
     return DPB_OK;
 }
 
+/* What the workload can do beside training in fp32. */
+static dpb_status check_abilities(const struct dpb_step_config *config)
+{
+    const struct dpb_workload_ops *workload = config->workload;
+
+    if (config->precision != DPB_F32 &&
+        !(config->precision == DPB_BF16 && (workload->flags & DPB_WORKLOAD_BF16))) {
+        dpb_error("workload \"%s\" cannot compute in precision \"%s\"", workload->name,
+                  dpb_dtype_text(config->precision));
+        return DPB_ERR_USAGE;
+    }
+    if (config->sync_batch_statistics && !(workload->flags & DPB_WORKLOAD_BATCH_STATISTICS)) {
+        dpb_error("workload \"%s\" has no batch normalisation whose statistics could be "
+                  "synchronised",
+                  workload->name);
+        return DPB_ERR_USAGE;
+    }
+    return DPB_OK;
+}
+
 static dpb_status check_config(const struct dpb_step_engine *engine)
 {
     const struct dpb_step_config *config = &engine->config;
@@ -63,6 +83,7 @@ static dpb_status check_config(const struct dpb_step_engine *engine)
     DPB_TRY(dpb_optimizer_config_check(&config->optimizer));
     DPB_TRY(dpb_strategy_ops_check(config->strategy));
     DPB_TRY(dpb_workload_ops_check(config->workload));
+    DPB_TRY(check_abilities(config));
     return check_model(engine);
 }
 
@@ -234,10 +255,19 @@ static dpb_status open_workload(struct dpb_step_engine *engine)
     const struct dpb_workload_config config = {
             .launcher = &engine->launcher,
             .batch_max = engine->config.batch_max,
+            .global_batch = engine->config.global_batch,
             .options = engine->config.workload_options,
+            .ranks = &engine->exchanges.services,
+            .precision = engine->config.precision,
+            .sync_batch_statistics = engine->config.sync_batch_statistics,
+            .seed = engine->config.seed,
     };
+    dpb_status st;
 
-    return engine->config.workload->open(&config, &engine->workload);
+    engine->exchanges.is_opening = true;
+    st = engine->config.workload->open(&config, &engine->workload);
+    engine->exchanges.is_opening = false;
+    return st;
 }
 
 static dpb_status open_parts(struct dpb_step_engine *engine)
@@ -268,6 +298,7 @@ dpb_status dpb_step_open(const struct dpb_step_config *config, dpb_step_engine *
     self->rank = comm->rank;
     self->world_size = comm->size;
     self->phase = DPB_PHASE_SETUP;
+    engine_exchanges_init(self);
     self->grad_scale = config->sum_gradients
                                ? 1.0f
                                : (float)((double)comm->size / (double)config->global_batch);
@@ -298,8 +329,10 @@ void dpb_step_close(dpb_step_engine *engine)
         engine->config.workload->close(engine->workload);
     /* Ranks free shared memory together. After a failure they do not meet again, and collectives
      * may still be in flight: closing the comm ends both. */
-    if (engine->gradients && (!engine->failed || engine->failed_by_all))
+    if (engine->gradients && (!engine->failed || engine->failed_by_all)) {
+        engine_exchanges_free(engine);
         engine->comm_ops->buffer_free(engine->config.comm, engine->gradients);
+    }
     if (engine->optimizer_state)
         device->free(engine->config.device, engine->optimizer_state);
     if (engine->params)

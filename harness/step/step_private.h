@@ -14,6 +14,26 @@ struct in_flight {
     enum dpb_coll_kind kind;
 };
 
+/* A collective that the workload started. */
+struct exchange {
+    dpb_request *request; /* NULL: none is under way here */
+    const char *name;
+    int64_t bytes;
+};
+
+#define EXCHANGE_BUFFERS_MAX 8
+#define NO_EXCHANGE          (-1) /* its number with one rank */
+
+/* What the workload exchanges itself, and its memory in the comm, above the gradients. */
+struct exchanges {
+    struct dpb_rank_services services;
+    bool is_opening; /* the workload's open() is under way */
+    void *buffer[EXCHANGE_BUFFERS_MAX];
+    int buffer_count;
+    int64_t bytes;
+    struct exchange under_way[DPB_RANK_EXCHANGES_MAX];
+};
+
 struct dpb_step_engine {
     struct dpb_step_config config;
     const struct dpb_model *model;
@@ -37,6 +57,8 @@ struct dpb_step_engine {
     float *(*state)[OPTIMIZER_ARRAYS]; /* the same of the optimizer's state */
     char *name_text;
     const char **update_name; /* per parameter: "conv1.weight.adamw" */
+
+    struct exchanges exchanges;
 
     /* The plan in force is plans[current]; the strategy may point to it, so it never moves. */
     struct dpb_unit_plan plans[2];
@@ -83,6 +105,14 @@ dpb_status engine_wait(void *ctx, int unit);
 /* The plan in force is new: compare it over the ranks, check the communicator in its places, bind
  * the workload's gradients to them. Collective. */
 dpb_status engine_use_plan(struct dpb_step_engine *engine);
+
+/* ---- exchange.c: the services for workloads (dpb_rank_services) ---- */
+
+void engine_exchanges_init(struct dpb_step_engine *engine);
+/* Has the workload waited for all that it started? DPB_ERR_INTERNAL, logged. */
+dpb_status engine_exchanges_check_done(const struct dpb_step_engine *engine);
+/* Collective: give the memory back, before the gradients'. */
+void engine_exchanges_free(struct dpb_step_engine *engine);
 
 /* ---- step_agree.c: what ranks compare; each is collective and fails on all ranks or on none ----
  */

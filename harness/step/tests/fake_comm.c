@@ -19,8 +19,8 @@ static struct fake_comm *of(dpb_comm *comm)
 
 void fake_comm_release(struct fake_comm *fake)
 {
-    free(fake->buffer);
-    fake->buffer = NULL;
+    while (fake->buffer_count > 0)
+        free(fake->buffer[--fake->buffer_count]);
 }
 
 static dpb_status fake_buffer_alloc(dpb_comm *comm, size_t bytes, void **buffer)
@@ -28,19 +28,22 @@ static dpb_status fake_buffer_alloc(dpb_comm *comm, size_t bytes, void **buffer)
     const size_t rounded = (bytes + 4095) / 4096 * 4096;
     void *memory = aligned_alloc(4096, rounded);
 
-    if (!memory)
+    if (!memory || of(comm)->buffer_count == FAKE_BUFFERS)
         return DPB_ERR_NO_MEMORY;
     memset(memory, 0, rounded);
-    of(comm)->buffer = memory;
+    of(comm)->buffer[of(comm)->buffer_count++] = memory;
     *buffer = memory;
     return DPB_OK;
 }
 
 static dpb_status fake_buffer_free(dpb_comm *comm, void *buffer)
 {
-    if (buffer != of(comm)->buffer)
+    struct fake_comm *fake = of(comm);
+
+    if (fake->buffer_count == 0 || buffer != fake->buffer[fake->buffer_count - 1])
         return DPB_ERR_USAGE;
-    fake_comm_release(of(comm));
+    free(buffer);
+    fake->buffer_count--;
     return DPB_OK;
 }
 
@@ -99,6 +102,11 @@ static void complete(const struct fake_comm *fake, const struct dpb_coll *coll, 
             order[i] = order[coll->count - 1 - i];
             order[coll->count - 1 - i] = kept;
         }
+        return;
+    }
+    if (coll->dtype == DPB_I32) {
+        for (int64_t i = 0; i < coll->count; i++)
+            ((int32_t *)coll->buffer)[i] *= (int32_t)factor;
         return;
     }
     for (int64_t i = 0; i < coll->count; i++)

@@ -7,6 +7,7 @@
 #include "dpb_comm.h"
 
 #define FAKE_REQUESTS 16
+#define FAKE_BUFFERS  16
 
 struct fake_request {
     struct dpb_coll coll;
@@ -27,7 +28,8 @@ struct fake_comm {
 
     /* what happened */
     int starts, waits, exchanges, aborts;
-    void *buffer; /* the one that is there */
+    void *buffer[FAKE_BUFFERS]; /* those that are there, oldest first */
+    int buffer_count;
     char abort_reason[256];
     struct dpb_coll last_coll;
 };
@@ -37,7 +39,7 @@ extern const struct dpb_comm_ops fake_comm_ops;
 /* A sound communicator of that size. */
 struct fake_comm fake_comm_of(int rank, int size);
 
-/* As a comm's close: frees a buffer that is still there. */
+/* As a comm's close: frees the buffers that are still there. */
 void fake_comm_release(struct fake_comm *fake);
 
 #endif

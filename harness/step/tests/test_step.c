@@ -245,7 +245,7 @@ static void test_gradients_begin_as_zeros(void **state)
     rig_init(&rig, &dpb_strategy_naive_ops, 2);
     rig_open(&rig);
     assert_int_equal(rig.comm.waits, TINY_PARAMS);
-    gradients = rig.comm.buffer;
+    gradients = rig.comm.buffer[0];
     for (int i = 0; i < 1100; i++)
         assert_true(gradients[i] == 0.0f);
     rig_release(&rig);
@@ -338,6 +338,52 @@ static void test_events_of_traced_steps(void **state)
     assert_int_equal(count_events(events, count, DPB_EVENT_STEP, 3).count, 0);
     dpb_recorder_host_ops.close(recorder);
     rig_release(&rig);
+}
+
+/* The workload's exchanges: memory above the gradients', sums, events of their own. */
+static void test_exchanges_of_the_workload(void **state)
+{
+    const struct dpb_recorder_config recorder_config = {.rank = 0, .events_per_lane = 200};
+    const struct dpb_event *events;
+    struct event_count comm, wait;
+    struct dpb_step_times times;
+    dpb_recorder *recorder;
+    struct rig rig;
+    size_t count;
+    uint64_t lost;
+    int64_t correct = 0;
+
+    (void)state;
+    for (int64_t id = 0; id < RIG_BATCH; id++)
+        correct += tiny_is_correct(id);
+    for (int ranks = 1; ranks <= 2; ranks++) {
+        rig_init(&rig, &dpb_strategy_none_ops, ranks);
+        rig.options.exchange = TINY_EXCHANGE_CORRECT;
+        rig_open(&rig);
+        assert_int_equal(rig.comm.buffer_count, 3);
+        assert_int_equal(dpb_recorder_host_ops.open(&recorder_config, &recorder), DPB_OK);
+        dpb_step_set_recorder(rig.engine, recorder);
+        assert_int_equal(dpb_step_run(rig.engine, &times), DPB_OK);
+        assert_int_equal(times.correct, ranks == 1 ? correct : 3 * correct); /* the fake's sum */
+        assert_int_equal(dpb_recorder_host_ops.drain(recorder, &events, &count, &lost), DPB_OK);
+        comm = count_events(events, count, DPB_EVENT_COMM, 1);
+        wait = count_events(events, count, DPB_EVENT_COMM_WAIT, 1);
+        assert_int_equal(comm.count, ranks == 1 ? 0 : 3); /* two, and the gradients' */
+        assert_int_equal(wait.count, comm.count);
+        for (size_t i = 0; i < count; i++) {
+            if (strncmp(events[i].name, "tiny.s", 6) != 0)
+                continue;
+            assert_string_equal(events[i].name, "tiny.second");
+            assert_int_equal(events[i].lane, DPB_LANE_COMM);
+            assert_int_equal(events[i].bytes, sizeof(int32_t));
+            assert_int_equal(events[i].bucket, -1);
+        }
+        dpb_step_close(rig.engine);
+        rig.engine = NULL;
+        assert_int_equal(rig.comm.buffer_count, 0); /* freed in the order of a stack */
+        dpb_recorder_host_ops.close(recorder);
+        rig_release(&rig);
+    }
 }
 
 static void test_progress_tells_where_the_rank_is(void **state)
@@ -482,6 +528,7 @@ int main(void)
             cmocka_unit_test(test_time_includes_queued_work),
             cmocka_unit_test(test_gradients_begin_as_zeros),
             cmocka_unit_test(test_events_of_traced_steps),
+            cmocka_unit_test(test_exchanges_of_the_workload),
             cmocka_unit_test(test_progress_tells_where_the_rank_is),
             cmocka_unit_test(test_comm_stats_are_those_of_the_comm),
             cmocka_unit_test(test_ready_order_of_rank_0_is_adopted),

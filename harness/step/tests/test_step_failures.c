@@ -87,7 +87,7 @@ static void test_ranks_that_run_something_else(void **state)
     rig.comm.differ_exchange = 1;
     rig.comm.peer_from = 2;
     expect_open(&rig, DPB_ERR_MISMATCH, "settings of ranks 2, 3 are not those of rank 0", 0);
-    assert_null(rig.comm.buffer);
+    assert_int_equal(rig.comm.buffer_count, 0);
     rig_release(&rig);
 }
 
@@ -101,7 +101,7 @@ static void test_ranks_with_another_plan(void **state)
     rig.comm.differ_exchange = 2;
     rig.comm.peer_from = 3;
     expect_open(&rig, DPB_ERR_MISMATCH, "rank 3 made another communication plan than rank 0", 0);
-    assert_null(rig.comm.buffer); /* freed together */
+    assert_int_equal(rig.comm.buffer_count, 0); /* freed together */
     rig_release(&rig);
 
     /* The same when the plan is rebuilt. */
@@ -220,6 +220,37 @@ static void test_workloads_that_misbehave(void **state)
                             "forward fails");
     expect_workload_failure((struct tiny_options){.fail_backward = 1}, DPB_ERR_VENDOR,
                             "backward fails");
+}
+
+static void test_workloads_that_exchange_wrongly(void **state)
+{
+    (void)state;
+    expect_workload_failure((struct tiny_options){.exchange = TINY_EXCHANGE_LATE_MEMORY},
+                            DPB_ERR_INTERNAL, "asks for 64 bytes of shared memory after open()");
+    expect_workload_failure((struct tiny_options){.exchange = TINY_EXCHANGE_NOT_WAITED_FOR},
+                            DPB_ERR_INTERNAL,
+                            "lets the step end while exchange \"tiny.first\" is under way");
+    expect_workload_failure((struct tiny_options){.exchange = TINY_EXCHANGE_TOO_MANY},
+                            DPB_ERR_INTERNAL,
+                            "starts exchange \"tiny.first\" while 8 are under way");
+    expect_workload_failure((struct tiny_options){.exchange = TINY_EXCHANGE_UNKNOWN},
+                            DPB_ERR_INTERNAL, "exchange number 3, which is not under way");
+}
+
+static void test_what_the_workload_cannot(void **state)
+{
+    struct rig rig;
+
+    (void)state;
+    rig_init(&rig, &dpb_strategy_none_ops, 2);
+    rig.config.precision = DPB_BF16;
+    expect_open(&rig, DPB_ERR_USAGE, "workload \"tiny\" cannot compute in precision \"bf16\"", 1);
+    rig_release(&rig);
+
+    rig_init(&rig, &dpb_strategy_none_ops, 2);
+    rig.config.sync_batch_statistics = true;
+    expect_open(&rig, DPB_ERR_USAGE, "workload \"tiny\" has no batch normalisation", 1);
+    rig_release(&rig);
 }
 
 static void test_evaluation_that_fails(void **state)
@@ -403,6 +434,8 @@ int main(void)
             cmocka_unit_test(test_comm_that_sums_wrongly_is_not_used),
             cmocka_unit_test(test_comm_that_fails_in_a_step),
             cmocka_unit_test(test_workloads_that_misbehave),
+            cmocka_unit_test(test_workloads_that_exchange_wrongly),
+            cmocka_unit_test(test_what_the_workload_cannot),
             cmocka_unit_test(test_evaluation_that_fails),
             cmocka_unit_test(test_end_of_data_does_nothing),
             cmocka_unit_test(test_batch_larger_than_announced),

@@ -23,6 +23,7 @@ struct report {
     int64_t steps;
     uint64_t hash[STEPS]; /* of the parameters after each step */
     double loss[STEPS];   /* the sum over this rank's samples */
+    int64_t correct[STEPS];
     int64_t elements;
     float params[ELEMENTS_MAX];
     int64_t samples;
@@ -39,7 +40,9 @@ struct run {
     struct dpb_ddp_options ddp[RANKS_MAX];
     struct tiny_options options[RANKS_MAX];
     struct dpb_optimizer_config optimizer[RANKS_MAX];
-    int plant_rank; /* flips a bit of a parameter after step 2; -1: none */
+    bool sync_batch_statistics[RANKS_MAX];
+    const struct dpb_workload_ops *workload; /* NULL: tiny */
+    int plant_rank;                          /* flips a bit of a parameter after step 2; -1: none */
 
     int segment_fd;
     struct report report[RANKS_MAX];
@@ -91,6 +94,7 @@ static void train(struct run *run, int rank, dpb_step_engine *engine)
         report->samples += times.samples;
         report->loss_sum += times.loss_sum;
         report->loss[step] = times.loss_sum;
+        report->correct[step] = times.correct;
         if (step == 1 && rank == run->plant_rank)
             dpb_step_plant_divergence(engine);
         report->hash[step] = dpb_step_param_hash(engine);
@@ -135,7 +139,7 @@ static void run_rank(int rank, void *shared)
         const struct dpb_step_config config = {
                 .device = device,
                 .comm = comm,
-                .workload = &tiny_workload_ops,
+                .workload = run->workload ? run->workload : &tiny_workload_ops,
                 .workload_options = &run->options[rank],
                 .strategy = run->strategy,
                 .strategy_options = &run->ddp[rank],
@@ -145,6 +149,7 @@ static void run_rank(int rank, void *shared)
                 .seed = 3,
                 .optimizer = run->optimizer[rank],
                 .sum_gradients = run->sum_gradients,
+                .sync_batch_statistics = run->sync_batch_statistics[rank],
         };
 
         report->open = dpb_step_open(&config, &engine);
@@ -417,6 +422,49 @@ static void test_other_network_or_settings_on_some_ranks(void **state)
     run_free(run);
 }
 
+static void test_other_statistics_on_one_rank(void **state)
+{
+    static const int64_t share[] = {4, 4};
+    struct dpb_workload_ops workload = tiny_workload_ops;
+    struct run *run = run_new(2, &dpb_strategy_naive_ops, &one_bucket, share);
+
+    (void)state;
+    workload.flags |= DPB_WORKLOAD_BATCH_STATISTICS;
+    run->workload = &workload;
+    run->sync_batch_statistics[1] = true;
+    run_all(run);
+    for (int r = 0; r < run->ranks; r++) {
+        assert_int_equal(run->report[r].open, DPB_ERR_MISMATCH);
+        expect_logged(run, r, "settings of rank 1 are not those of rank 0");
+    }
+    run_free(run);
+}
+
+/* ---- what the workload exchanges itself ---- */
+
+/* All ranks see what one rank with the whole batch sees, a rank without samples too, and nothing
+ * changes for the gradients. */
+static void test_exchanges_of_the_workload(void **state)
+{
+    static const int64_t uneven[] = {5, 2, 1, 0};
+    struct run *reference = reference_run(8, false);
+
+    (void)state;
+    for (size_t s = 0; s < STRATEGY_COUNT; s++) {
+        struct run *run = run_new(4, strategies[s].ops, strategies[s].options, uneven);
+
+        for (int r = 0; r < run->ranks; r++)
+            run->options[r].exchange = TINY_EXCHANGE_CORRECT;
+        run_all(run);
+        expect_same_training(run, reference);
+        for (int r = 0; r < run->ranks; r++)
+            assert_memory_equal(run->report[r].correct, reference->report[0].correct,
+                                sizeof(run->report[r].correct));
+        run_free(run);
+    }
+    run_free(reference);
+}
+
 /* ---- every optimizer ---- */
 
 static const int64_t optimizer_share[] = {6, 6, 6};
@@ -542,6 +590,8 @@ int main(void)
             cmocka_unit_test(test_planted_divergence_is_caught),
             cmocka_unit_test(test_other_bucket_size_on_one_rank),
             cmocka_unit_test(test_other_network_or_settings_on_some_ranks),
+            cmocka_unit_test(test_other_statistics_on_one_rank),
+            cmocka_unit_test(test_exchanges_of_the_workload),
             cmocka_unit_test(test_optimizers_with_integer_gradients),
             cmocka_unit_test(test_optimizers_lower_the_loss),
             cmocka_unit_test(test_rank_that_fails_in_a_step),

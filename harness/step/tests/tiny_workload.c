@@ -11,6 +11,8 @@ struct dpb_workload {
     struct dpb_launcher *launcher;
     float *param[TINY_PARAMS], *grad[TINY_PARAMS];
     int64_t forwards, backwards;
+    const struct dpb_rank_services *ranks;
+    int32_t *exchanged[2]; /* one element each */
 };
 
 const int tiny_ready_order[TINY_PARAMS] = {4, 2, 3, 0, 1};
@@ -101,17 +103,29 @@ static const struct dpb_model *tiny_model(const void *opaque)
     return &shorter;
 }
 
+static dpb_status open_exchange(dpb_workload *self)
+{
+    for (int i = 0; i < 2 && self->options.exchange; i++) {
+        void *memory;
+
+        DPB_TRY(self->ranks->alloc(self->ranks->ctx, sizeof(int32_t), &memory));
+        self->exchanged[i] = memory;
+    }
+    return DPB_OK;
+}
+
 static dpb_status tiny_open(const struct dpb_workload_config *config, dpb_workload **workload)
 {
     dpb_workload *self = calloc(1, sizeof(*self));
 
     if (!self)
         return DPB_ERR_NO_MEMORY;
+    self->ranks = config->ranks;
     self->base.ops = &tiny_workload_ops;
     self->launcher = config->launcher;
     self->options = *(const struct tiny_options *)config->options;
     *workload = self;
-    return DPB_OK;
+    return open_exchange(self);
 }
 
 static void tiny_close(dpb_workload *workload)
@@ -155,6 +169,53 @@ static double squared_distance(const dpb_workload *workload, int64_t id)
     return sum;
 }
 
+static dpb_status start_sum(dpb_workload *workload, int which, int64_t value, int *exchange)
+{
+    const struct dpb_rank_services *ranks = workload->ranks;
+
+    *workload->exchanged[which] = (int32_t)value;
+    return ranks->start(ranks->ctx, DPB_COLL_ALL_REDUCE, DPB_I32, workload->exchanged[which], 1,
+                        which == 0 ? "tiny.first" : "tiny.second", exchange);
+}
+
+static dpb_status exchange_correct(dpb_workload *workload, int64_t *correct)
+{
+    const struct dpb_rank_services *ranks = workload->ranks;
+    int exchange[2];
+
+    DPB_TRY(start_sum(workload, 0, *correct, &exchange[0]));
+    DPB_TRY(start_sum(workload, 1, *correct, &exchange[1]));
+    DPB_TRY(ranks->wait(ranks->ctx, exchange[0]));
+    DPB_TRY(ranks->wait(ranks->ctx, exchange[1]));
+    *correct = *workload->exchanged[0] == *workload->exchanged[1] ? *workload->exchanged[0] : -1;
+    return DPB_OK;
+}
+
+static dpb_status exchange(dpb_workload *workload, int64_t *correct)
+{
+    const struct dpb_rank_services *ranks = workload->ranks;
+    int number;
+    void *memory;
+
+    switch (workload->options.exchange) {
+    case TINY_EXCHANGE_NOTHING:
+        return DPB_OK;
+    case TINY_EXCHANGE_CORRECT:
+        return exchange_correct(workload, correct);
+    case TINY_EXCHANGE_LATE_MEMORY:
+        return ranks->alloc(ranks->ctx, 64, &memory);
+    case TINY_EXCHANGE_NOT_WAITED_FOR:
+        return start_sum(workload, 0, 1, &number);
+    case TINY_EXCHANGE_TOO_MANY:
+        for (int i = 0; i <= DPB_RANK_EXCHANGES_MAX; i++)
+            DPB_TRY(start_sum(workload, 0, 1, &number));
+        return DPB_OK;
+    case TINY_EXCHANGE_UNKNOWN:
+        return ranks->wait(ranks->ctx, 3);
+    }
+    return DPB_ERR_INTERNAL;
+}
+
 static dpb_status tiny_forward(dpb_workload *workload, const struct dpb_batch *batch, bool training,
                                struct dpb_forward_result *result)
 {
@@ -176,6 +237,7 @@ static dpb_status tiny_forward(dpb_workload *workload, const struct dpb_batch *b
     dpb_range_end(workload->launcher->recorder, DPB_LANE_HOST);
     if (workload->options.nan_loss)
         sum.loss_sum = NAN;
+    DPB_TRY(exchange(workload, &sum.correct));
     *result = sum;
     return DPB_OK;
 }

@@ -7,6 +7,18 @@
 
 #define TINY_PARAMS 5
 
+/* What the workload exchanges itself. */
+enum tiny_exchange {
+    TINY_EXCHANGE_NOTHING,
+    TINY_EXCHANGE_CORRECT, /* `correct` is that of all ranks: two sums in two buffers, the second
+                              under way while the first is waited for */
+    /* mistakes, in the forward pass */
+    TINY_EXCHANGE_LATE_MEMORY,
+    TINY_EXCHANGE_NOT_WAITED_FOR,
+    TINY_EXCHANGE_TOO_MANY,
+    TINY_EXCHANGE_UNKNOWN
+};
+
 /* What may go wrong; {0} is a sound workload of all parameters. */
 struct tiny_options {
     int param_count;     /* 0: all */
@@ -21,6 +33,7 @@ struct tiny_options {
     /* Training makes sense: the loss of a sample is half the squared distance of all parameters
      * from tiny_target(), and gradients are its gradients. */
     bool least_squares;
+    enum tiny_exchange exchange;
 };
 
 extern const struct dpb_workload_ops tiny_workload_ops;

@@ -1,0 +1,140 @@
+/* What a workload exchanges itself while it computes (dpb_rank_services): memory in the
+ * communicator, collectives in it, and their events. They queue behind what the strategy has
+ * started: under PyTorch too, synchronised batch normalisation and DDP share one communicator. */
+#include "step_private.h"
+
+#include <stdlib.h>
+
+#include "dpb_log.h"
+
+static dpb_status exchange_alloc(void *ctx, size_t bytes, void **buffer)
+{
+    struct dpb_step_engine *engine = ctx;
+    struct exchanges *exchanges = &engine->exchanges;
+
+    if (!exchanges->is_opening || exchanges->buffer_count == EXCHANGE_BUFFERS_MAX) {
+        dpb_error("workload \"%s\": asks for %zu bytes of shared memory %s",
+                  engine->config.workload->name, bytes,
+                  exchanges->is_opening ? "in one buffer too many" : "after open()");
+        dpb_log_hint("put what is exchanged into one buffer, in open()");
+        return DPB_ERR_INTERNAL;
+    }
+    DPB_TRY(engine->comm_ops->buffer_alloc(engine->config.comm, bytes, buffer));
+    exchanges->buffer[exchanges->buffer_count++] = *buffer;
+    exchanges->bytes += (int64_t)bytes;
+    return DPB_OK;
+}
+
+static struct exchange *free_exchange(struct exchanges *exchanges)
+{
+    for (int i = 0; i < DPB_RANK_EXCHANGES_MAX; i++)
+        if (!exchanges->under_way[i].request)
+            return &exchanges->under_way[i];
+    return NULL;
+}
+
+static dpb_status exchange_start(void *ctx, enum dpb_coll_kind kind, enum dpb_dtype dtype,
+                                 void *buffer, int64_t count, const char *name, int *number)
+{
+    struct dpb_step_engine *engine = ctx;
+    struct exchange *exchange = free_exchange(&engine->exchanges);
+
+    if (engine->world_size == 1) {
+        *number = NO_EXCHANGE;
+        return DPB_OK;
+    }
+    if (!exchange) {
+        dpb_error("workload \"%s\": starts exchange \"%s\" while %d are under way",
+                  engine->config.workload->name, name, DPB_RANK_EXCHANGES_MAX);
+        return DPB_ERR_INTERNAL;
+    }
+    const struct dpb_coll coll = {
+            .kind = kind,
+            .dtype = dtype,
+            .buffer = buffer,
+            .count = count,
+            .scale = 1.0f,
+            .tag = -1,
+    };
+    engine_progress(engine, -1);
+    DPB_TRY(engine->comm_ops->start(engine->config.comm, &coll, engine->launcher.stream,
+                                    &exchange->request));
+    exchange->name = name;
+    exchange->bytes = count * (int64_t)dpb_dtype_bytes(dtype);
+    *number = (int)(exchange - engine->exchanges.under_way);
+    return DPB_OK;
+}
+
+static void emit(struct dpb_step_engine *engine, const struct exchange *exchange,
+                 enum dpb_event_kind kind, int64_t start_ns, int64_t end_ns)
+{
+    const struct dpb_event event = {
+            .start_ns = start_ns,
+            .end_ns = end_ns,
+            .name = exchange->name,
+            .bucket = -1,
+            .bytes = exchange->bytes,
+            .kind = (uint8_t)kind,
+            .lane = DPB_LANE_COMM,
+    };
+
+    dpb_range_emit(engine->launcher.recorder, &event);
+}
+
+static dpb_status exchange_wait(void *ctx, int number)
+{
+    struct dpb_step_engine *engine = ctx;
+    struct exchange *exchange;
+    struct dpb_coll_times times;
+
+    if (engine->world_size == 1)
+        return DPB_OK;
+    if (number < 0 || number >= DPB_RANK_EXCHANGES_MAX ||
+        !engine->exchanges.under_way[number].request) {
+        dpb_error("workload \"%s\": waits for exchange number %d, which is not under way",
+                  engine->config.workload->name, number);
+        return DPB_ERR_INTERNAL;
+    }
+    exchange = &engine->exchanges.under_way[number];
+    engine_progress(engine, -1);
+    DPB_TRY(engine->comm_ops->wait(engine->config.comm, exchange->request, engine->launcher.stream,
+                                   &times));
+    exchange->request = NULL;
+    emit(engine, exchange, DPB_EVENT_COMM, times.start_ns, times.end_ns);
+    if (times.all_ready_ns > times.start_ns)
+        emit(engine, exchange, DPB_EVENT_COMM_WAIT, times.start_ns, times.all_ready_ns);
+    return DPB_OK;
+}
+
+void engine_exchanges_init(struct dpb_step_engine *engine)
+{
+    engine->exchanges.services = (struct dpb_rank_services){
+            .ctx = engine,
+            .rank = engine->rank,
+            .size = engine->world_size,
+            .alloc = exchange_alloc,
+            .start = exchange_start,
+            .wait = exchange_wait,
+    };
+}
+
+dpb_status engine_exchanges_check_done(const struct dpb_step_engine *engine)
+{
+    for (int i = 0; i < DPB_RANK_EXCHANGES_MAX; i++) {
+        if (!engine->exchanges.under_way[i].request)
+            continue;
+        dpb_error("workload \"%s\": lets the step end while exchange \"%s\" is under way",
+                  engine->config.workload->name, engine->exchanges.under_way[i].name);
+        return DPB_ERR_INTERNAL;
+    }
+    return DPB_OK;
+}
+
+void engine_exchanges_free(struct dpb_step_engine *engine)
+{
+    struct exchanges *exchanges = &engine->exchanges;
+
+    while (exchanges->buffer_count > 0)
+        engine->comm_ops->buffer_free(engine->config.comm,
+                                      exchanges->buffer[--exchanges->buffer_count]);
+}
