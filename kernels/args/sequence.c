@@ -108,6 +108,8 @@ bool dpb_args_attention_ok(char *why, enum dpb_op op, const void *args)
                            (long long)(dim[2] * dim[3]));
     if (a->stride > INT64_MAX / 8 / dim[0] / dim[1])
         return dpb_args_no(why, "stride is too large");
+    if (a->keep != 0.0f && !(a->keep > 0.0f && a->keep <= 1.0f))
+        return dpb_args_no(why, "keep is neither 0 nor above 0 and at most 1");
     return dpb_args_finite_ok(why, "scale", a->scale) && (fwd || attention_bwd_ok(why, a));
 }
 
@@ -123,4 +125,6 @@ void dpb_args_attention_text(struct dpb_args_text *text, enum dpb_op op, const v
     dpb_args_put_tensor(text, "prob", &a->prob);
     dpb_args_put(text, " stride %lld%s%s", (long long)a->stride, a->key_mask ? " key-mask" : "",
                  a->causal ? " causal" : "");
+    if (a->keep != 0.0f && a->keep != 1.0f)
+        dpb_args_put(text, " keep %g", (double)a->keep);
 }

@@ -10,6 +10,14 @@
 
 #define GRAIN 8192 /* elements worth waking a thread for */
 
+/* An operator's arguments, and what lies between its products. */
+struct call {
+    struct dpb_attention_args args;
+    struct dpb_cpu_dropout dropout;
+    bool drops;
+    float *dropped; /* prob after dropout, where that is not prob itself */
+};
+
 /* ---- products ---- */
 
 /* [B,A,rows,columns] in memory. */
@@ -51,20 +59,22 @@ static struct matrices transposed(struct matrices x)
             x.data, x.columns, x.rows, {x.stride[0], x.stride[1], x.stride[3], x.stride[2]}};
 }
 
-static struct factors factors_of(enum product product, const struct dpb_attention_args *args)
+static struct factors factors_of(enum product product, const struct call *call)
 {
+    const struct dpb_attention_args *args = &call->args;
     struct matrices q = heads(&args->q, args->stride), k = heads(&args->k, args->stride);
     struct matrices v = heads(&args->v, args->stride), prob = scores(args, args->prob.data);
     struct matrices ds = scores(args, args->workspace);
+    struct matrices dropped = call->drops ? scores(args, call->dropped) : prob;
     int64_t dense = args->q.dim[2] * args->q.dim[3];
 
     switch (product) {
     case SCORES:
         return (struct factors){q, transposed(k), prob};
     case OUTPUT:
-        return (struct factors){prob, v, heads(&args->y, dense)};
+        return (struct factors){dropped, v, heads(&args->y, dense)};
     case DV:
-        return (struct factors){transposed(prob), heads(&args->dy, dense),
+        return (struct factors){transposed(dropped), heads(&args->dy, dense),
                                 heads(&args->dv, args->stride)};
     case DPROB:
         return (struct factors){heads(&args->dy, dense), transposed(v), ds};
@@ -88,14 +98,15 @@ static dnnl_status_t matrices_init(dnnl_memory_desc_t *desc, const struct matric
 static dnnl_status_t make(dpb_device *device, struct dpb_cpu_kernel *kernel, enum dpb_op op,
                           const void *args)
 {
-    struct factors factors = factors_of((enum product)kernel->key.flags, args);
+    const struct call call = {.args = *(const struct dpb_attention_args *)args};
+    struct factors factors = factors_of((enum product)kernel->key.flags, &call);
     dnnl_memory_desc_t a, b, c;
     dnnl_matmul_desc_t desc;
 
     (void)op;
-    DNNL_TRY(matrices_init(&a, &factors.a, args));
-    DNNL_TRY(matrices_init(&b, &factors.b, args));
-    DNNL_TRY(matrices_init(&c, &factors.c, args));
+    DNNL_TRY(matrices_init(&a, &factors.a, &call.args));
+    DNNL_TRY(matrices_init(&b, &factors.b, &call.args));
+    DNNL_TRY(matrices_init(&c, &factors.c, &call.args));
     DNNL_TRY(dnnl_matmul_desc_init(&desc, &a, &b, NULL, &c));
     DNNL_TRY(dpb_cpu_kernel_create(device, kernel, &desc, NULL, NULL));
     DNNL_TRY(dpb_cpu_kernel_add(device, kernel, DNNL_ARG_SRC, &a));
@@ -103,10 +114,11 @@ static dnnl_status_t make(dpb_device *device, struct dpb_cpu_kernel *kernel, enu
     return dpb_cpu_kernel_add(device, kernel, DNNL_ARG_DST, &c);
 }
 
-static dpb_status multiply(dpb_device *device, enum dpb_op op,
-                           const struct dpb_attention_args *args, enum product product)
+static dpb_status multiply(dpb_device *device, enum dpb_op op, const struct call *call,
+                           enum product product)
 {
-    struct factors factors = factors_of(product, args);
+    const struct dpb_attention_args *args = &call->args;
+    struct factors factors = factors_of(product, call);
     struct dpb_cpu_key key = {.op = (int32_t)op, .flags = product};
     struct dpb_cpu_kernel *kernel;
     dnnl_status_t status;
@@ -148,7 +160,8 @@ static inline float scale_row(float *row, int64_t count, float scale, const uint
 
 DPB_CPU_CLONES static void softmax_fwd(void *ctx, int64_t begin, int64_t end)
 {
-    const struct dpb_attention_args *a = ctx;
+    const struct call *call = ctx;
+    const struct dpb_attention_args *a = &call->args;
     int64_t tokens = a->q.dim[1], per_sequence = tokens * a->q.dim[2];
 
     for (int64_t i = begin; i < end; i++) {
@@ -158,31 +171,44 @@ DPB_CPU_CLONES static void softmax_fwd(void *ctx, int64_t begin, int64_t end)
         highest = scale_row(row, count, a->scale,
                             a->key_mask ? a->key_mask + i / per_sequence * tokens : NULL);
         memset(row + count, 0, (size_t)(tokens - count) * sizeof(*row));
-        if (highest == -INFINITY) { /* no key at all */
-            memset(row, 0, (size_t)count * sizeof(*row));
-            continue;
-        }
+        highest = highest == -INFINITY ? 0.0f : highest; /* no key at all */
 #pragma omp simd reduction(+ : sum)
         for (int64_t j = 0; j < count; j++) {
             row[j] = dpb_cpu_exp(row[j] - highest);
             sum += row[j];
         }
-        inverse = 1.0f / sum;
+        inverse = sum > 0.0f ? 1.0f / sum : 0.0f;
         for (int64_t j = 0; j < count; j++)
             row[j] *= inverse;
+        if (call->drops)
+            dpb_cpu_dropout_part(&call->dropout, i * tokens, row, call->dropped + i * tokens,
+                                 tokens);
     }
+}
+
+/* Rows: prob after dropout. */
+static void drop_prob(void *ctx, int64_t begin, int64_t end)
+{
+    const struct call *call = ctx;
+    int64_t tokens = call->args.q.dim[1], first = begin * tokens;
+
+    dpb_cpu_dropout_part(&call->dropout, first, (const float *)call->args.prob.data + first,
+                         call->dropped + first, (end - begin) * tokens);
 }
 
 /* The workspace from dprob to ds. */
 DPB_CPU_CLONES static void softmax_bwd(void *ctx, int64_t begin, int64_t end)
 {
-    const struct dpb_attention_args *a = ctx;
+    const struct call *call = ctx;
+    const struct dpb_attention_args *a = &call->args;
     int64_t tokens = a->q.dim[1];
 
     for (int64_t i = begin; i < end; i++) {
         const float *prob = (const float *)a->prob.data + i * tokens;
         float *ds = a->workspace + i * tokens, sum = 0.0f, scale = a->scale;
 
+        if (call->drops)
+            dpb_cpu_dropout_part(&call->dropout, i * tokens, ds, ds, tokens);
 #pragma omp simd reduction(+ : sum)
         for (int64_t j = 0; j < tokens; j++)
             sum += prob[j] * ds[j];
@@ -191,19 +217,47 @@ DPB_CPU_CLONES static void softmax_bwd(void *ctx, int64_t begin, int64_t end)
     }
 }
 
+static dpb_status forward(dpb_device *device, struct call *call)
+{
+    const struct dpb_attention_args *a = &call->args;
+    int64_t tokens = a->q.dim[1], rows = a->q.dim[0] * a->q.dim[2] * tokens;
+    enum dpb_op op = DPB_OP_ATTENTION_FWD;
+
+    if (call->drops) {
+        dnnl_status_t status = dpb_cpu_buffer_reserve(
+                device, &device->scores, (size_t)(rows * tokens) * sizeof(*call->dropped));
+
+        if (status != dnnl_success)
+            return dpb_cpu_vendor_error(status, "prepare", op, a);
+        call->dropped = device->scores.memory;
+    }
+    DPB_TRY(multiply(device, op, call, SCORES));
+    dpb_cpu_parallel(device->threads, rows, GRAIN / tokens + 1, softmax_fwd, call);
+    return multiply(device, op, call, OUTPUT);
+}
+
+static dpb_status backward(dpb_device *device, struct call *call)
+{
+    const struct dpb_attention_args *a = &call->args;
+    int64_t tokens = a->q.dim[1], rows = a->q.dim[0] * a->q.dim[2] * tokens;
+    enum dpb_op op = DPB_OP_ATTENTION_BWD;
+
+    call->dropped = a->workspace; /* until dprob comes there */
+    if (call->drops)
+        dpb_cpu_parallel(device->threads, rows, GRAIN / tokens + 1, drop_prob, call);
+    DPB_TRY(multiply(device, op, call, DV));
+    DPB_TRY(multiply(device, op, call, DPROB));
+    dpb_cpu_parallel(device->threads, rows, GRAIN / tokens + 1, softmax_bwd, call);
+    DPB_TRY(multiply(device, op, call, DQ));
+    return multiply(device, op, call, DK);
+}
+
 dpb_status dpb_cpu_attention(dpb_device *device, enum dpb_op op, const void *args)
 {
-    struct dpb_attention_args a = *(const struct dpb_attention_args *)args;
-    int64_t tokens = a.q.dim[1], rows = a.q.dim[0] * a.q.dim[2] * tokens;
+    struct call call = {.args = *(const struct dpb_attention_args *)args};
 
-    if (op == DPB_OP_ATTENTION_FWD) {
-        DPB_TRY(multiply(device, op, &a, SCORES));
-        dpb_cpu_parallel(device->threads, rows, GRAIN / tokens + 1, softmax_fwd, &a);
-        return multiply(device, op, &a, OUTPUT);
-    }
-    DPB_TRY(multiply(device, op, &a, DV));
-    DPB_TRY(multiply(device, op, &a, DPROB));
-    dpb_cpu_parallel(device->threads, rows, GRAIN / tokens + 1, softmax_bwd, &a);
-    DPB_TRY(multiply(device, op, &a, DQ));
-    return multiply(device, op, &a, DK);
+    call.drops = call.args.keep != 0.0f && call.args.keep != 1.0f;
+    if (call.drops)
+        dpb_cpu_dropout_init(&call.dropout, call.args.keep, call.args.seed, call.args.offset);
+    return op == DPB_OP_ATTENTION_FWD ? forward(device, &call) : backward(device, &call);
 }

@@ -104,7 +104,7 @@ struct dpb_device {
     dnnl_stream_t stream;
     pthread_mutex_t lock; /* over kernels, buffers and the oneDNN stream */
     struct dpb_cpu_kernel *bucket[DPB_CPU_BUCKETS];
-    struct dpb_cpu_buffer scratch, packed;
+    struct dpb_cpu_buffer scratch, packed, scores; /* scores: attention's, between its products */
     struct dpb_device_cpu_counts counts;
 };
 
@@ -132,6 +132,10 @@ void dpb_cpu_kernel_set(struct dpb_cpu_kernel *kernel, int dnnl_arg, const void 
 /* Run and wait. */
 dnnl_status_t dpb_cpu_kernel_run(dpb_device *device, struct dpb_cpu_kernel *kernel);
 void dpb_cpu_kernel_free(struct dpb_cpu_kernel *kernel);
+
+/* Make a buffer of the device at least this large, and touch it; what is in it is lost. */
+dnnl_status_t dpb_cpu_buffer_reserve(dpb_device *device, struct dpb_cpu_buffer *buffer,
+                                     size_t bytes);
 
 /* Fill `kernel`, whose key is set, for an operator. */
 typedef dnnl_status_t (*dpb_cpu_kernel_maker)(dpb_device *device, struct dpb_cpu_kernel *kernel,
@@ -166,6 +170,21 @@ dpb_status dpb_cpu_dropout(dpb_device *device, enum dpb_op op, const void *args)
 dpb_status dpb_cpu_layernorm(dpb_device *device, enum dpb_op op, const void *args);
 dpb_status dpb_cpu_embedding(dpb_device *device, enum dpb_op op, const void *args);
 dpb_status dpb_cpu_attention(dpb_device *device, enum dpb_op op, const void *args);
+
+/* ---- dropout's mask, for other operators that drop ---- */
+
+struct dpb_cpu_dropout {
+    uint64_t offset;
+    uint32_t key[2];
+    uint32_t highest; /* word of a kept element */
+    float factor;
+};
+
+void dpb_cpu_dropout_init(struct dpb_cpu_dropout *dropout, float keep, uint64_t seed,
+                          uint64_t offset);
+/* Elements first, first + 1, ... of a tensor, `count` of them; `to` may be `from`. */
+void dpb_cpu_dropout_part(const struct dpb_cpu_dropout *dropout, int64_t first, const float *from,
+                          float *to, int64_t count);
 
 /* Our own loops are compiled for several instruction sets, chosen when the program starts. clang 14
  * cannot; and the choice runs before a sanitizer is ready. */

@@ -7,16 +7,14 @@
 #define BLOCKS 32           /* counters side by side */
 #define WORDS  (4 * BLOCKS) /* that they give */
 
-struct mask {
+struct tensors {
+    struct dpb_cpu_dropout dropout;
     const float *from;
     float *to;
-    uint64_t offset;
-    uint32_t key[2];
-    uint32_t highest; /* word of a kept element */
-    float factor;
 };
 
-static inline void words_of(const struct mask *mask, uint64_t block, uint32_t words[WORDS])
+static inline void words_of(const struct dpb_cpu_dropout *mask, uint64_t block,
+                            uint32_t words[WORDS])
 {
     for (int i = 0; i < BLOCKS; i++) {
         uint32_t c0 = (uint32_t)(block + (uint64_t)i), c1 = (uint32_t)((block + (uint64_t)i) >> 32);
@@ -39,42 +37,56 @@ static inline void words_of(const struct mask *mask, uint64_t block, uint32_t wo
     }
 }
 
-DPB_CPU_CLONES static void dropout(void *ctx, int64_t begin, int64_t end)
+void dpb_cpu_dropout_init(struct dpb_cpu_dropout *dropout, float keep, uint64_t seed,
+                          uint64_t offset)
 {
-    const struct mask *mask = ctx;
-    uint32_t words[WORDS], highest = mask->highest;
-    float factor = mask->factor;
+    *dropout = (struct dpb_cpu_dropout){
+            .offset = offset,
+            .key = {(uint32_t)seed, (uint32_t)(seed >> 32)},
+            /* word < keep 2^32, for whole words */
+            .highest = (uint32_t)(ceil((double)keep * 0x1p32) - 1.0),
+            .factor = 1.0f / keep,
+    };
+}
 
-    for (int64_t i = begin; i < end;) {
-        uint64_t at = mask->offset + (uint64_t)i;
-        int skip = (int)(at % 4), count = end - i < WORDS - skip ? (int)(end - i) : WORDS - skip;
-        const float *from = mask->from + i;
-        float *to = mask->to + i;
+DPB_CPU_CLONES void dpb_cpu_dropout_part(const struct dpb_cpu_dropout *dropout, int64_t first,
+                                         const float *from, float *to, int64_t count)
+{
+    uint32_t words[WORDS], highest = dropout->highest;
+    float factor = dropout->factor;
 
-        words_of(mask, at / 4, words);
-        for (int j = 0; j < count; j++) {
-            float value = from[j] * factor;
+    for (int64_t i = 0; i < count;) {
+        uint64_t at = dropout->offset + (uint64_t)(first + i);
+        int skip = (int)(at % 4), part = count - i < WORDS - skip ? (int)(count - i) : WORDS - skip;
 
-            to[j] = words[skip + j] <= highest ? value : 0.0f;
+        words_of(dropout, at / 4, words);
+        for (int j = 0; j < part; j++) {
+            float value = from[i + j] * factor;
+
+            to[i + j] = words[skip + j] <= highest ? value : 0.0f;
         }
-        i += count;
+        i += part;
     }
+}
+
+static void drop(void *ctx, int64_t begin, int64_t end)
+{
+    const struct tensors *tensors = ctx;
+
+    dpb_cpu_dropout_part(&tensors->dropout, begin, tensors->from + begin, tensors->to + begin,
+                         end - begin);
 }
 
 dpb_status dpb_cpu_dropout(dpb_device *device, enum dpb_op op, const void *args)
 {
     const struct dpb_dropout_args *a = args;
     bool fwd = op == DPB_OP_DROPOUT_FWD;
-    struct mask mask = {
+    struct tensors tensors = {
             .from = fwd ? a->x.data : a->dy.data,
             .to = fwd ? a->y.data : a->dx.data,
-            .offset = a->offset,
-            .key = {(uint32_t)a->seed, (uint32_t)(a->seed >> 32)},
-            /* word < keep 2^32, for whole words */
-            .highest = (uint32_t)(ceil((double)a->keep * 0x1p32) - 1.0),
-            .factor = 1.0f / a->keep,
     };
 
-    dpb_cpu_parallel(device->threads, dpb_tensor_numel(fwd ? &a->x : &a->dy), 4096, dropout, &mask);
+    dpb_cpu_dropout_init(&tensors.dropout, a->keep, a->seed, a->offset);
+    dpb_cpu_parallel(device->threads, dpb_tensor_numel(fwd ? &a->x : &a->dy), 4096, drop, &tensors);
     return DPB_OK;
 }

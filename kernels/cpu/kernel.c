@@ -23,7 +23,8 @@ dpb_status dpb_cpu_vendor_error(dnnl_status_t status, const char *what, enum dpb
 
 /* ---- one kernel ---- */
 
-static dnnl_status_t reserve(dpb_device *device, struct dpb_cpu_buffer *buffer, size_t bytes)
+dnnl_status_t dpb_cpu_buffer_reserve(dpb_device *device, struct dpb_cpu_buffer *buffer,
+                                     size_t bytes)
 {
     size_t rounded = (bytes + 4095) & ~(size_t)4095;
     void *memory;
@@ -69,7 +70,7 @@ static dnnl_status_t add_scratchpad(dpb_device *device, struct dpb_cpu_kernel *k
 
     if (bytes == 0)
         return dnnl_success;
-    DNNL_TRY(reserve(device, &device->scratch, bytes));
+    DNNL_TRY(dpb_cpu_buffer_reserve(device, &device->scratch, bytes));
     DNNL_TRY(dpb_cpu_kernel_add(device, kernel, DNNL_ARG_SCRATCHPAD, desc));
     kernel->scratchpad = kernel->args[kernel->arg_count - 1].memory;
     return dnnl_success;
@@ -117,7 +118,7 @@ dnnl_status_t dpb_cpu_kernel_add_packed(dpb_device *device, struct dpb_cpu_kerne
     packing->is_output = is_output;
     packing->offset = kernel->packed_bytes;
     kernel->packed_bytes += (dnnl_memory_desc_get_size(wanted) + 4095) & ~(size_t)4095;
-    DNNL_TRY(reserve(device, &device->packed, kernel->packed_bytes));
+    DNNL_TRY(dpb_cpu_buffer_reserve(device, &device->packed, kernel->packed_bytes));
     DNNL_TRY(dnnl_memory_create(&packing->plain, plain, device->engine, DNNL_MEMORY_NONE));
     DNNL_TRY(dnnl_reorder_primitive_desc_create(&desc, is_output ? wanted : plain, device->engine,
                                                 is_output ? plain : wanted, device->engine, NULL));
@@ -245,5 +246,6 @@ void dpb_cpu_kernels_free(dpb_device *device)
     }
     free(device->scratch.memory);
     free(device->packed.memory);
-    device->scratch = device->packed = (struct dpb_cpu_buffer){0};
+    free(device->scores.memory);
+    device->scratch = device->packed = device->scores = (struct dpb_cpu_buffer){0};
 }

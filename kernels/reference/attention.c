@@ -33,6 +33,14 @@ static void add_scaled(double *to, const double *from, double factor, int64_t co
         to[i] += factor * from[i];
 }
 
+/* What dropout makes of an attention weight: a factor. */
+static double dropout_at(const struct dpb_attention_args *args, int64_t element)
+{
+    if (args->keep == 0.0f)
+        return 1.0;
+    return dpb_ref_dropout_factor(args->keep, args->seed, args->offset, element);
+}
+
 static bool allowed(const struct dpb_attention_args *args, const struct head *head, int64_t token,
                     int64_t key)
 {
@@ -59,7 +67,8 @@ static void head_fwd(const struct dpb_attention_args *args, const struct head *h
         }
         for (int64_t j = 0; sum > 0.0 && j < head->tokens; j++) {
             p[j] /= sum;
-            add_scaled(y + row_at(head, i), v + row_at(head, j), p[j], head->depth);
+            add_scaled(y + row_at(head, i), v + row_at(head, j),
+                       p[j] * dropout_at(args, prob_at(head, i) + j), head->depth);
         }
     }
 }
@@ -88,19 +97,22 @@ struct backward {
     double *dq, *dk, *dv;
 };
 
-static void head_bwd(const struct backward *at, const struct head *head, double scale)
+static void head_bwd(const struct dpb_attention_args *args, const struct backward *at,
+                     const struct head *head)
 {
     for (int64_t i = 0; i < head->tokens; i++) {
         const double *p = at->prob + prob_at(head, i), *dy = at->dy + row_at(head, i);
         double mean = 0.0;
 
         for (int64_t j = 0; j < head->tokens; j++)
-            mean += p[j] * dot(dy, at->v + row_at(head, j), head->depth);
+            mean += p[j] * dropout_at(args, prob_at(head, i) + j) *
+                    dot(dy, at->v + row_at(head, j), head->depth);
         for (int64_t j = 0; j < head->tokens; j++) {
-            double dprob = dot(dy, at->v + row_at(head, j), head->depth);
-            double ds = scale * p[j] * (dprob - mean);
+            double factor = dropout_at(args, prob_at(head, i) + j);
+            double dprob = factor * dot(dy, at->v + row_at(head, j), head->depth);
+            double ds = (double)args->scale * p[j] * (dprob - mean);
 
-            add_scaled(at->dv + row_at(head, j), dy, p[j], head->depth);
+            add_scaled(at->dv + row_at(head, j), dy, factor * p[j], head->depth);
             add_scaled(at->dq + row_at(head, i), at->k + row_at(head, j), ds, head->depth);
             add_scaled(at->dk + row_at(head, j), at->q + row_at(head, i), ds, head->depth);
         }
@@ -126,7 +138,7 @@ static dpb_status backward(const struct dpb_attention_args *args)
     for (int64_t i = 0; !arrays.failed && i < dim[0] * dim[2]; i++) {
         struct head head = {i / dim[2], i % dim[2], dim[1], dim[2], dim[3]};
 
-        head_bwd(&at, &head, (double)args->scale);
+        head_bwd(args, &at, &head);
     }
     return dpb_ref_finish(&arrays, DPB_OK);
 }

@@ -69,15 +69,15 @@ dpb_status dpb_ref_tanh(enum dpb_op op, const void *op_args)
     return dpb_ref_finish(&arrays, DPB_OK);
 }
 
-static bool kept(const struct dpb_dropout_args *args, int64_t i)
+double dpb_ref_dropout_factor(float keep, uint64_t seed, uint64_t offset, int64_t element)
 {
-    uint64_t at = args->offset + (uint64_t)i;
+    uint64_t at = offset + (uint64_t)element;
     const uint32_t counter[4] = {(uint32_t)(at / 4), (uint32_t)(at / 4 >> 32), 0, 0};
-    const uint32_t key[2] = {(uint32_t)args->seed, (uint32_t)(args->seed >> 32)};
+    const uint32_t key[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)};
     uint32_t word[4];
 
     dpb_philox4x32(counter, key, word);
-    return (double)word[at % 4] < (double)args->keep * 0x1p32;
+    return (double)word[at % 4] < (double)keep * 0x1p32 ? 1.0 / (double)keep : 0.0;
 }
 
 dpb_status dpb_ref_dropout(enum dpb_op op, const void *op_args)
@@ -91,6 +91,6 @@ dpb_status dpb_ref_dropout(enum dpb_op op, const void *op_args)
     double *out = dpb_ref_write(&arrays, to->data, numel);
 
     for (int64_t i = 0; !arrays.failed && i < numel; i++)
-        out[i] = kept(args, i) ? in[i] / (double)args->keep : 0.0;
+        out[i] = in[i] * dpb_ref_dropout_factor(args->keep, args->seed, args->offset, i);
     return dpb_ref_finish(&arrays, DPB_OK);
 }

@@ -39,6 +39,9 @@ double *dpb_ref_write_rows(struct dpb_ref_arrays *arrays, void *to, int64_t rows
  * not be had, else `st`. */
 dpb_status dpb_ref_finish(struct dpb_ref_arrays *arrays, dpb_status st);
 
+/* What dropout multiplies element number `element` of a tensor with: 0, or 1 / keep. */
+double dpb_ref_dropout_factor(float keep, uint64_t seed, uint64_t offset, int64_t element);
+
 /* The operators, by file; arguments have been checked. */
 dpb_status dpb_ref_matmul(enum dpb_op op, const void *args);
 dpb_status dpb_ref_conv(enum dpb_op op, const void *args);

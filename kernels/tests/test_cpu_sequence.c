@@ -304,6 +304,7 @@ struct attention_case {
     int64_t batch, tokens, heads, depth;
     int64_t gap; /* -1: q, k and v in buffers of their own */
     bool causal, masked;
+    float keep;
 };
 
 /* Three tensors that lie as a case says, in `memory`. */
@@ -326,7 +327,9 @@ static void check_attention(const struct attention_case *s)
     float *dqkv0 = op_data_f32(&data, numel), *workspace = op_data_f32(&data, scores);
     float *y[2], *prob[2], *dqkv[2];
     uint8_t *mask = op_data_bytes(&data, (size_t)rows);
-    double ulps = 4.0 * (op_ulps_of_sum(s->depth) + op_ulps_of_sum(s->tokens));
+    /* with dropout, weights are larger by 1 / keep */
+    double ulps = 4.0 * (op_ulps_of_sum(s->depth) + op_ulps_of_sum(s->tokens)) /
+                  (s->keep > 0.0f ? (double)s->keep : 1.0);
     struct dpb_tensor in[3], out[3];
 
     for (int set = 0; set < 2; set++) {
@@ -350,7 +353,10 @@ static void check_attention(const struct attention_case *s)
                 .key_mask = s->masked ? mask : NULL,
                 .stride = s->gap < 0 ? width : 3 * width + s->gap,
                 .scale = 1.0f / sqrtf((float)s->depth),
-                .causal = s->causal};
+                .causal = s->causal,
+                .keep = s->keep,
+                .seed = 11,
+                .offset = (uint64_t)s->tokens};
         const struct op_output fwd_out[] = {FLOATS(y[set], rows * width),
                                             FLOATS(prob[set], scores)};
         /* what lies between the tokens must stay */
@@ -379,10 +385,14 @@ static void check_attention(const struct attention_case *s)
 static void test_attention(void **state)
 {
     static const struct attention_case cases[] = {
-            {1, 1, 1, 1, -1, false, false},   {2, 5, 3, 7, -1, false, true},
-            {2, 5, 3, 7, 0, true, false},     {1, 17, 2, 8, 5, true, true},
-            {3, 16, 4, 16, 0, false, true},   {1, 130, 2, 64, 0, true, false},
-            {2, 64, 4, 32, -1, false, false}, /* parts for two threads */
+            {1, 1, 1, 1, -1, false, false, 0.0f},
+            {2, 5, 3, 7, -1, false, true, 1.0f},
+            {2, 5, 3, 7, 0, true, false, 0.0f},
+            {1, 17, 2, 8, 5, true, true, 0.9f},
+            {3, 16, 4, 16, 0, false, true, 0.5f},
+            {1, 130, 2, 64, 0, true, false, 0.9f},  /* more than dropout takes at once */
+            {2, 64, 4, 32, -1, false, false, 0.0f}, /* parts for two threads */
+            {2, 64, 4, 32, -1, false, false, 0.9f},
     };
 
     (void)state;

@@ -142,6 +142,7 @@ struct attention_case {
     int64_t batch, tokens, heads, depth;
     int64_t gap; /* elements between a token's q, k, v and the next token's */
     bool causal, masked;
+    float keep;
 };
 
 /* q, k and v side by side in one buffer, as are their gradients. */
@@ -163,7 +164,10 @@ static void check_attention(const struct attention_case *s)
             .key_mask = s->masked ? mask : NULL,
             .stride = stride,
             .scale = 0.7f,
-            .causal = s->causal};
+            .causal = s->causal,
+            .keep = s->keep,
+            .seed = 5,
+            .offset = 3};
     struct op_forward forward = {DPB_OP_ATTENTION_FWD, &args, y, r, rows * width};
 
     for (int64_t i = 0; i < rows; i++)
@@ -183,9 +187,10 @@ static void check_attention(const struct attention_case *s)
 static void test_attention(void **state)
 {
     static const struct attention_case cases[] = {
-            {2, 4, 2, 3, 0, false, false}, {1, 5, 1, 2, 3, false, false},
-            {1, 4, 3, 2, 0, true, false},  {2, 5, 2, 2, 1, false, true},
-            {2, 5, 1, 3, 0, true, true},
+            {2, 4, 2, 3, 0, false, false, 0.0f}, {1, 5, 1, 2, 3, false, false, 1.0f},
+            {1, 4, 3, 2, 0, true, false, 0.0f},  {2, 5, 2, 2, 1, false, true, 0.0f},
+            {2, 5, 1, 3, 0, true, true, 0.0f},   {2, 4, 2, 3, 0, false, false, 0.6f},
+            {2, 5, 2, 2, 1, true, true, 0.8f},
     };
 
     (void)state;

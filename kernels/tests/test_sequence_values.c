@@ -237,6 +237,13 @@ static void test_attention(void **state)
     assert_values(prob, (float[]){0, 0, 0, 0}, 4);
     assert_values(y, (float[]){0, 0}, 2);
 
+    args.keep = 1.5f;
+    op_assert_misfit(DPB_OP_ATTENTION_FWD, &args, "keep is neither 0 nor above 0 and at most 1");
+    args.keep = -0.5f;
+    op_assert_misfit(DPB_OP_ATTENTION_BWD, &args, "keep is neither 0 nor above 0 and at most 1");
+    args.keep = NAN;
+    op_assert_misfit(DPB_OP_ATTENTION_FWD, &args, "keep is neither 0 nor above 0 and at most 1");
+    args.keep = 0.0f;
     args.stride = 0;
     op_assert_misfit(DPB_OP_ATTENTION_FWD, &args, "stride is below the 1 elements");
     args.stride = INT64_MAX / 4;
@@ -255,12 +262,63 @@ static void test_attention(void **state)
     op_assert_misfit(DPB_OP_ATTENTION_FWD, &args, "scale is not finite");
 }
 
+/* With one value for all keys, y is that value times the sum of the weights that are left: those of
+ * dropout-fwd on prob. */
+static void test_attention_drops_as_dropout_does(void **state)
+{
+    enum {
+        TOKENS = 6,
+        SCORES = TOKENS * TOKENS
+    };
+    float q[TOKENS], y[TOKENS], v[TOKENS], prob[SCORES], dropped[SCORES];
+    struct dpb_attention_args args = {.q = dpb_tensor_4d(q, 1, TOKENS, 1, 1),
+                                      .k = dpb_tensor_4d(q, 1, TOKENS, 1, 1),
+                                      .v = dpb_tensor_4d(v, 1, TOKENS, 1, 1),
+                                      .y = dpb_tensor_4d(y, 1, TOKENS, 1, 1),
+                                      .prob = dpb_tensor_4d(prob, 1, 1, TOKENS, TOKENS),
+                                      .stride = 1,
+                                      .scale = 1,
+                                      .keep = 0.7f,
+                                      .seed = 9,
+                                      .offset = 1};
+    struct dpb_dropout_args dropout = {.x = dpb_tensor_1d(prob, SCORES),
+                                       .y = dpb_tensor_1d(dropped, SCORES),
+                                       .keep = 0.7f,
+                                       .seed = 9,
+                                       .offset = 1};
+    int zeros = 0;
+
+    (void)state;
+    for (int i = 0; i < TOKENS; i++) {
+        q[i] = (float)i / TOKENS;
+        v[i] = 1.0f;
+    }
+    reference(DPB_OP_ATTENTION_FWD, &args);
+    reference(DPB_OP_DROPOUT_FWD, &dropout);
+    for (int i = 0; i < TOKENS; i++) {
+        float sum = 0.0f, before = 0.0f;
+
+        for (int j = 0; j < TOKENS; j++) {
+            sum += dropped[i * TOKENS + j];
+            before += prob[i * TOKENS + j];
+            zeros += dropped[i * TOKENS + j] == 0.0f;
+        }
+        assert_float_equal(before, 1.0f, 1e-6f);
+        assert_float_equal(y[i], sum, 1e-6f);
+    }
+    assert_in_range(zeros, 1, SCORES - 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-            cmocka_unit_test(test_add),       cmocka_unit_test(test_activations),
-            cmocka_unit_test(test_dropout),   cmocka_unit_test(test_layernorm),
-            cmocka_unit_test(test_embedding), cmocka_unit_test(test_attention),
+            cmocka_unit_test(test_add),
+            cmocka_unit_test(test_activations),
+            cmocka_unit_test(test_dropout),
+            cmocka_unit_test(test_layernorm),
+            cmocka_unit_test(test_embedding),
+            cmocka_unit_test(test_attention),
+            cmocka_unit_test(test_attention_drops_as_dropout_does),
     };
 
     dpb_log_set_sink(ignore, NULL);
