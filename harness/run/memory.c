@@ -125,6 +125,23 @@ static void sum_up(struct dpb_memory *memory)
     }
 }
 
+/* Of the rank that needs most: ranks may hold different parts of what is sharded. */
+static int64_t most_activation_bytes(const struct dpb_workload_ops *workload, const void *options,
+                                     const struct dpb_experiment *e,
+                                     const struct dpb_optimizer_config *optimizer)
+{
+    struct dpb_workload_sizes sizes = {.batch_max = e->batch_per_rank,
+                                       .global_batch = e->global_batch,
+                                       .ranks = (int)e->ranks,
+                                       .optimizer = *optimizer};
+    int64_t most = 0;
+    for (sizes.rank = 0; sizes.rank < sizes.ranks; sizes.rank++) {
+        int64_t bytes = workload->activation_bytes_for(options, &sizes);
+        most = bytes > most ? bytes : most;
+    }
+    return most;
+}
+
 void dpb_memory_predict(const struct dpb_registry *registry, const dpb_config *config,
                         struct dpb_memory *memory)
 {
@@ -141,12 +158,9 @@ void dpb_memory_predict(const struct dpb_registry *registry, const dpb_config *c
     memory->part_bytes[DPB_MEMORY_PARAMETERS] = step.parameters;
     memory->part_bytes[DPB_MEMORY_GRADIENTS] = step.gradients;
     memory->part_bytes[DPB_MEMORY_OPTIMIZER] = step.optimizer;
-    const struct dpb_workload_sizes sizes = {.batch_max = e->batch_per_rank,
-                                             .global_batch = e->global_batch,
-                                             .ranks = (int)e->ranks};
     if (workload->activation_bytes_for)
         memory->part_bytes[DPB_MEMORY_ACTIVATIONS] =
-                workload->activation_bytes_for(options, &sizes);
+                most_activation_bytes(workload, options, e, &optimizer);
     else
         set_unknown(memory, DPB_MEMORY_ACTIVATIONS, "this workload does not tell beforehand");
     memory->part_bytes[DPB_MEMORY_WORKSPACE] = workspace_bytes(model, e->batch_per_rank);

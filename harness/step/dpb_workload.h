@@ -141,7 +141,8 @@ struct dpb_workload_config {
     /* Batch normalisation over the samples of all ranks (only with
      * DPB_WORKLOAD_BATCH_STATISTICS) */
     bool sync_batch_statistics;
-    uint64_t seed; /* of what is drawn in steps */
+    uint64_t seed;                         /* of what is drawn in steps */
+    struct dpb_optimizer_config optimizer; /* what update() is going to be given */
 };
 
 /* What a workload keeps beside its parameters. */
@@ -184,6 +185,7 @@ struct dpb_workload_sizes {
     int rank, ranks;
     enum dpb_dtype precision;
     bool sync_batch_statistics;
+    struct dpb_optimizer_config optimizer;
 };
 
 struct dpb_workload_ops {

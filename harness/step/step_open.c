@@ -261,6 +261,7 @@ static dpb_status open_workload(struct dpb_step_engine *engine)
             .precision = engine->config.precision,
             .sync_batch_statistics = engine->config.sync_batch_statistics,
             .seed = engine->config.seed,
+            .optimizer = engine->config.optimizer,
     };
     dpb_status st;
 
