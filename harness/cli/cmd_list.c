@@ -121,6 +121,8 @@ static dpb_json *workload_json(const struct workload_row *row)
     dpb_json_set_int(json, "fwd_flops_per_sample", row->fwd_flops);
     dpb_json_set_int(json, "train_flops_per_sample", 3 * row->fwd_flops);
     dpb_json_set_int(json, "batch_per_rank", row->batch);
+    dpb_json_set_bool(json, "bf16", (row->ops->flags & DPB_WORKLOAD_BF16) != 0);
+    dpb_json_set_bool(json, "sync_bn", (row->ops->flags & DPB_WORKLOAD_BATCH_STATISTICS) != 0);
     dpb_memory_to_json(&row->memory, row->limit_bytes, memory);
     dpb_json_set(json, "memory", memory);
     return json;
@@ -140,15 +142,22 @@ static void flops_text(double flops, char *text, size_t text_bytes)
              flops, units[unit]);
 }
 
+/* What it can beside training in fp32. */
+static const char *abilities(const struct dpb_workload_ops *ops)
+{
+    bool bf16 = ops->flags & DPB_WORKLOAD_BF16, bn = ops->flags & DPB_WORKLOAD_BATCH_STATISTICS;
+    return bf16 && bn ? "bf16,bn" : bf16 ? "bf16" : bn ? "bn" : "";
+}
+
 static void print_workload(const struct workload_row *row)
 {
     char gradients[DPB_UNIT_TEXT_BYTES], flops[32], memory[DPB_UNIT_TEXT_BYTES];
     dpb_human_size((double)row->parameters * sizeof(float), 3, gradients, sizeof(gradients));
     dpb_human_size((double)row->memory.rank_bytes, 3, memory, sizeof(memory));
     flops_text((double)row->fwd_flops, flops, sizeof(flops));
-    printf("%-14s %13" PRId64 "  %10s  %12s  %2s%10s  %5" PRId64 "  %s\n", row->ops->name,
+    printf("%-14s %13" PRId64 "  %10s  %12s  %2s%10s  %5" PRId64 "  %-7s  %s\n", row->ops->name,
            row->parameters, gradients, flops, row->memory.at_least ? ">=" : "", memory, row->batch,
-           row->ops->summary);
+           abilities(row->ops), row->ops->summary);
 }
 
 static dpb_status list_workloads(const struct dpb_registry *registry, bool json)
@@ -156,8 +165,8 @@ static dpb_status list_workloads(const struct dpb_registry *registry, bool json)
     dpb_json *rows_json = dpb_json_array();
     dpb_status st = DPB_OK;
     if (!json)
-        printf("%-14s %13s  %10s  %12s  %12s  %5s  %s\n", "workload", "parameters", "gradients",
-               "forward", "memory", "batch", "summary");
+        printf("%-14s %13s  %10s  %12s  %12s  %5s  %-7s  %s\n", "workload", "parameters",
+               "gradients", "forward", "memory", "batch", "can", "summary");
     for (size_t i = 0; i < registry->workload_count; i++) {
         struct workload_row row;
         DPB_TRY_GOTO(st, describe(registry, registry->workloads[i], &row), out);
@@ -170,7 +179,8 @@ static dpb_status list_workloads(const struct dpb_registry *registry, bool json)
         return dpb_json_print(rows_json);
     printf("\ngradients: fp32. forward: of one sample, 2 FLOP for a multiply-accumulate; training "
            "takes about\n3 times that. memory: predicted for one rank at that batch and the "
-           "default options; >= where\na part is only known later.\n");
+           "default options; >= where\na part is only known later. can: bf16, --precision bf16; "
+           "bn, --sync-bn on.\n");
 out:
     dpb_json_free(rows_json);
     return st;

@@ -343,12 +343,24 @@ static void warn_of_link(const dpb_json *progress, dpb_json *warnings)
              (double)p99_ns * 1e-6);
 }
 
+static void warn_of_bf16(const dpb_json *device, dpb_json *warnings)
+{
+    const char *how = dpb_json_as_string(dpb_json_get(device, "bf16"), "");
+    if (strncmp(how, "emulated", strlen("emulated")) == 0)
+        warn(warnings,
+             "bf16 is %s on this machine: its speed says nothing of processors with arithmetic "
+             "for it",
+             how);
+}
+
 static void put_warnings(const struct dpb_cell_outcome *o, bool flagged, dpb_json *record)
 {
     const struct dpb_experiment *e =
             dpb_config_struct(o->plan->cells[o->launch.cell].config, "experiment");
     dpb_json *warnings = dpb_json_array();
     int cores = (int)dpb_json_as_int(dpb_json_get(o->host, "cores"), 1);
+    if (e->precision == DPB_BF16)
+        warn_of_bf16(dpb_json_get(record, "device"), warnings);
     if (flagged)
         warn(warnings,
              "only %.0f %% of a core was available (limit %.0f %%) in the best of %d attempts: "

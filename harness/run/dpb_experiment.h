@@ -37,6 +37,8 @@ struct dpb_experiment {
     int evaluate; /* enum dpb_evaluate */
     int64_t repeats;
     int64_t seed;
+    int precision; /* enum dpb_dtype: DPB_F32 or DPB_BF16 */
+    bool sync_bn;
     int64_t threads_per_rank;
     bool bind;
     int data; /* enum dpb_data_kind */

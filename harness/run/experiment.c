@@ -28,6 +28,12 @@ static const struct dpb_choice optimizer_choices[] = {
 };
 /* clang-format on */
 
+static const struct dpb_choice precision_choices[] = {
+        {"fp32", DPB_F32, "everything in fp32"},
+        {"bf16", DPB_BF16, "computes in bf16 from fp32 parameters, with fp32 gradients"},
+        {NULL, 0, NULL},
+};
+
 static const struct dpb_choice data_choices[] = {
         {"auto", DPB_DATA_AUTO,
          "fashion-mnist for networks of 28x28x1 images, synthetic for the others"},
@@ -81,6 +87,10 @@ static const struct dpb_option rows[] = {
      .help = "pull of parameters to 0; auto as for --lr", .flags = DPB_OPT_AUTO},
     {.name = "trust", .type = DPB_OPT_FLOAT, .offset = AT(trust), .default_text = "auto", .min = 0, .max = 1000, .category = TRAIN,
      .help = "trust coefficient of lars; auto: 0.001", .flags = DPB_OPT_AUTO},
+    {.name = "precision", .type = DPB_OPT_ENUM, .offset = AT(precision), .default_text = "fp32", .choices = precision_choices, .category = TRAIN,
+     .help = "of what computes; bf16 (mixed precision) for the workloads that can, as 'dpbench list workloads' shows"},
+    {.name = "sync-bn", .type = DPB_OPT_BOOL, .offset = AT(sync_bn), .default_text = "off", .category = TRAIN, .flags = DPB_OPT_COMM_ONLY,
+     .help = "batch normalisation over the samples of all ranks instead of its rank's, exchanged in each layer; for networks that have it"},
     {.name = "seed", .type = DPB_OPT_INT, .offset = AT(seed), .default_text = "1", .min = 0, .max = 9e15, .category = TRAIN,
      .help = "of initial parameters, shuffling, synthetic data and the order of cells"},
 
@@ -277,6 +287,45 @@ static dpb_status resolve_optimizer(dpb_config *config, const struct dpb_workloa
     return dpb_optimizer_config_check(&usual);
 }
 
+/* "resnet18, resnet50": the workloads with this flag. */
+static void list_workloads(const struct dpb_registry *registry, unsigned flag, struct dpb_str *text)
+{
+    for (size_t i = 0; i < registry->workload_count; i++)
+        if (registry->workloads[i]->flags & flag)
+            dpb_str_appendf(text, text->length ? ", %s" : "%s", registry->workloads[i]->name);
+}
+
+/* Can the workload do what is asked for? */
+static dpb_status check_ability(const struct dpb_registry *registry,
+                                const struct dpb_workload_ops *workload, unsigned flag,
+                                const char *setting, const char *why)
+{
+    struct dpb_str able = {0};
+    if (workload->flags & flag)
+        return DPB_OK;
+    list_workloads(registry, flag, &able);
+    dpb_error("%s cannot take effect: workload \"%s\" %s", setting, workload->name, why);
+    if (able.length && !able.failed)
+        dpb_log_hint("leave it out, or take one of: %s", able.text);
+    else
+        dpb_log_hint("leave it out: no workload of this build can");
+    dpb_str_release(&able);
+    return DPB_ERR_USAGE;
+}
+
+static dpb_status check_abilities(const struct dpb_experiment *e,
+                                  const struct dpb_registry *registry,
+                                  const struct dpb_workload_ops *workload)
+{
+    if (e->precision == DPB_BF16)
+        DPB_TRY(check_ability(registry, workload, DPB_WORKLOAD_BF16, "--precision bf16",
+                              "computes in fp32 only"));
+    if (e->sync_bn)
+        DPB_TRY(check_ability(registry, workload, DPB_WORKLOAD_BATCH_STATISTICS, "--sync-bn on",
+                              "has no batch normalisation"));
+    return DPB_OK;
+}
+
 dpb_status dpb_experiment_resolve(dpb_config *config, const struct dpb_registry *registry,
                                   int cores, int64_t most_ranks)
 {
@@ -289,6 +338,7 @@ dpb_status dpb_experiment_resolve(dpb_config *config, const struct dpb_registry 
         dpb_log_hint("use at most %d ranks", DPB_COMM_RANKS_MAX);
         return DPB_ERR_USAGE;
     }
+    DPB_TRY(check_abilities(e, registry, workload));
     if (e->epochs > 0 && dpb_config_is_explicit(config, "steps") && e->steps != DPB_AUTO) {
         dpb_error("--steps and --epochs exclude each other: both say how long to train");
         dpb_log_hint("leave out --steps %" PRId64 ", or --epochs %" PRId64, e->steps, e->epochs);

@@ -205,6 +205,8 @@ static dpb_status open_engine(struct worker *w)
             .batch_max = dpb_loader_batch_max(w->loader),
             .global_batch = w->e->global_batch,
             .seed = (uint64_t)w->e->seed,
+            .precision = integers ? DPB_F32 : (enum dpb_dtype)w->e->precision,
+            .sync_batch_statistics = !integers && w->e->sync_bn,
             .optimizer = integers ? dpb_training_optimizer(&w->workload->training)
                                   : dpb_experiment_optimizer(w->e),
             .sum_gradients = integers,

@@ -5,9 +5,11 @@
 #include "dpb_experiment.h"
 #include "dpb_log.h"
 #include "dpb_plan.h"
+#include "dpb_workloads.h"
 #include "registry_for_tests.h"
 
-static char errors[8192]; /* what was logged since the last build */
+static const struct dpb_registry *registry_under_test; /* NULL: registry_for_tests() */
+static char errors[8192];                              /* what was logged since the last build */
 
 static void collect(void *ctx, enum dpb_log_level level, const char *line)
 {
@@ -21,7 +23,8 @@ static void collect(void *ctx, enum dpb_log_level level, const char *line)
 static dpb_status build_with(const char *flags, const char *yaml, bool sweep, int cores,
                              struct dpb_plan *plan)
 {
-    const struct dpb_registry *registry = registry_for_tests();
+    const struct dpb_registry *registry =
+            registry_under_test ? registry_under_test : registry_for_tests();
     struct dpb_settings settings = {0};
     struct dpb_sweep_file file = {0};
     char copy[1024], origin[64];
@@ -298,6 +301,59 @@ static void test_batches_of_the_workload(void **state)
     dpb_plan_release(&plan);
 }
 
+/* ---- what a workload can ---- */
+
+/* Batch normalisation over all ranks: for networks that have it, and part of the series of the
+ * cells with several ranks only. */
+static void test_synchronised_statistics(void **state)
+{
+    struct dpb_plan plan;
+    (void)state;
+    assert_int_equal(build_with("ranks=2 sync-bn=on", NULL, true, 2, &plan), DPB_ERR_USAGE);
+    assert_non_null(strstr(errors, "--sync-bn on cannot take effect: workload \"mnist-cnn\" has no "
+                                   "batch normalisation"));
+    assert_non_null(strstr(errors, "take one of: cifar-resnet20"));
+    assert_int_equal(build_with("workload=cifar-resnet20 ranks=1 sync-bn=on", NULL, true, 2, &plan),
+                     DPB_ERR_USAGE);
+    assert_non_null(strstr(errors, "--sync-bn: cannot take effect with one rank"));
+    assert_int_equal(
+            build_with("workload=cifar-resnet20 ranks=2 sync-bn=off,on", NULL, true, 2, &plan),
+            DPB_OK);
+    assert_int_equal(plan.cell_count, 2);
+    assert_int_not_equal(cell(&plan, 0)->sync_bn, cell(&plan, 1)->sync_bn);
+    assert_string_not_equal(plan.cells[0].series, plan.cells[1].series);
+    assert_string_equal(plan.cells[0].compute_series, plan.cells[1].compute_series);
+    dpb_plan_release(&plan);
+}
+
+static void test_precision(void **state)
+{
+    struct dpb_workload_ops able = dpb_workload_mnist_mlp_ops;
+    const struct dpb_workload_ops *const workloads[] = {&able, &dpb_workload_mnist_cnn_ops};
+    struct dpb_registry with = *registry_for_tests();
+    struct dpb_plan plan;
+    (void)state;
+    able.flags |= DPB_WORKLOAD_BF16;
+    with.workloads = workloads;
+    with.workload_count = 2;
+    registry_under_test = &with;
+    assert_int_equal(
+            build_with("workload=mnist-mlp ranks=1 precision=fp32,bf16", NULL, true, 2, &plan),
+            DPB_OK);
+    assert_int_equal(plan.cell_count, 2);
+    assert_int_equal(cell(&plan, 0)->precision, DPB_F32);
+    assert_int_equal(cell(&plan, 1)->precision, DPB_BF16);
+    assert_string_not_equal(plan.cells[0].compute_series, plan.cells[1].compute_series);
+    dpb_plan_release(&plan);
+    with.workloads = &workloads[1];
+    with.workload_count = 1;
+    assert_int_equal(build_with("ranks=1 precision=bf16", NULL, true, 2, &plan), DPB_ERR_USAGE);
+    registry_under_test = NULL;
+    assert_non_null(strstr(errors, "--precision bf16 cannot take effect: workload \"mnist-cnn\" "
+                                   "computes in fp32 only"));
+    assert_non_null(strstr(errors, "no workload of this build can"));
+}
+
 /* ---- the optimizer ---- */
 
 static void expect_optimizer(const char *flags, const struct dpb_optimizer_config *expected)
@@ -476,6 +532,8 @@ int main(void)
             cmocka_unit_test(test_a_file_may_say_more_than_acts),
             cmocka_unit_test(test_batches),
             cmocka_unit_test(test_batches_of_the_workload),
+            cmocka_unit_test(test_synchronised_statistics),
+            cmocka_unit_test(test_precision),
             cmocka_unit_test(test_optimizer_settings),
             cmocka_unit_test(test_optimizer_settings_without_effect),
             cmocka_unit_test(test_json_round_trip),
