@@ -2,7 +2,9 @@
 
 #include <math.h>
 
+#include "dpb_rng.h"
 #include "dpb_test.h"
+#include "transformer_private.h"
 
 static double *doubles(int64_t count)
 {
@@ -44,6 +46,34 @@ void double_transformer_close(struct double_transformer *net)
     free(net->branch);
     free(net->inner);
     free(net->logits);
+}
+
+/* ---- dropout ---- */
+
+/* What element `i` of the sample's `count` elements at a place is multiplied by: 1 / keep or 0. */
+static double drop(const struct double_transformer *net, enum dpb_transformer_place place,
+                   int block, int64_t count, int64_t i)
+{
+    uint64_t seed = dpb_transformer_mask_seed(net->seed, net->batch->step, place, block);
+    uint64_t at = (uint64_t)((net->batch->first + net->sample) * count + i);
+    const uint32_t key[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)};
+    const uint32_t counter[4] = {(uint32_t)(at / 4), (uint32_t)(at / 4 >> 32), 0, 0};
+    double keep = 1.0 - net->dropout;
+    uint32_t words[4];
+
+    if (net->dropout == 0.0)
+        return 1.0;
+    dpb_philox4x32(counter, key, words);
+    return (double)words[at % 4] < (double)(float)keep * 0x1p32 ? 1.0 / keep : 0.0;
+}
+
+static void drop_rows(const struct double_transformer *net, enum dpb_transformer_place place,
+                      int block, double *x)
+{
+    int64_t count = net->list->shape.sequence * net->list->shape.hidden;
+
+    for (int64_t i = 0; i < count; i++)
+        x[i] *= drop(net, place, block, count, i);
 }
 
 /* ---- layers, row by row; y must not be x ---- */
@@ -99,11 +129,13 @@ static void gelu(const struct double_transformer *net, int64_t count, double *x)
 }
 
 /* What position `i` of head `h` takes from the others. Row r of q, k, v begins at r * stride. */
-static void attend(const struct double_transformer *net, const double *q, const double *k,
-                   const double *v, int64_t stride, int64_t i, int64_t width, double *to)
+static void attend(const struct double_transformer *net, int block, const double *q,
+                   const double *k, const double *v, int64_t stride, int64_t h, int64_t i,
+                   int64_t width, double *to)
 {
     bool causal = net->list->shape.family == DPB_TRANSFORMER_GPT2;
-    int64_t count = causal ? i + 1 : net->list->shape.sequence;
+    int64_t sequence = net->list->shape.sequence, count = causal ? i + 1 : sequence;
+    int64_t probabilities = net->list->shape.heads * sequence * sequence;
     double sum = 0.0;
 
     for (int64_t d = 0; d < width; d++)
@@ -115,6 +147,8 @@ static void attend(const struct double_transformer *net, const double *q, const 
             score += q[i * stride + d] * k[j * stride + d];
         score = exp(score / sqrt((double)width));
         sum += score;
+        score *= drop(net, DPB_PLACE_ATTENTION, block, probabilities,
+                      (h * sequence + i) * sequence + j);
         for (int64_t d = 0; d < width; d++)
             to[d] += score * v[j * stride + d];
     }
@@ -123,9 +157,9 @@ static void attend(const struct double_transformer *net, const double *q, const 
 }
 
 /* Attention and its output layer: from x to branch. */
-static void attention(struct double_transformer *net, const struct dpb_transformer_block *block,
-                      const double *x)
+static void attention(struct double_transformer *net, int b, const double *x)
 {
+    const struct dpb_transformer_block *block = &net->list->block[b];
     const struct dpb_transformer_shape *s = &net->list->shape;
     bool bert = s->family == DPB_TRANSFORMER_BERT;
     int64_t apart = bert ? s->sequence * s->hidden : s->hidden;
@@ -140,21 +174,23 @@ static void attention(struct double_transformer *net, const struct dpb_transform
     }
     for (int64_t i = 0; i < s->sequence; i++) {
         for (int64_t h = 0; h < s->heads; h++)
-            attend(net, q + h * width, k + h * width, v + h * width, stride, i, width,
+            attend(net, b, q + h * width, k + h * width, v + h * width, stride, h, i, width,
                    net->context + i * s->hidden + h * width);
     }
     linear(net, block->attention_output, s->sequence, net->context, net->branch);
+    drop_rows(net, DPB_PLACE_ATTENDED, b, net->branch);
 }
 
 /* The two wide layers: from x to branch. */
-static void feed_forward(struct double_transformer *net, const struct dpb_transformer_block *block,
-                         const double *x)
+static void feed_forward(struct double_transformer *net, int b, const double *x)
 {
+    const struct dpb_transformer_block *block = &net->list->block[b];
     const struct dpb_transformer_shape *s = &net->list->shape;
 
     linear(net, block->inner, s->sequence, x, net->inner);
     gelu(net, s->sequence * s->inner, net->inner);
     linear(net, block->output, s->sequence, net->inner, net->branch);
+    drop_rows(net, DPB_PLACE_WIDE, b, net->branch);
 }
 
 static void add_branch(struct double_transformer *net)
@@ -163,30 +199,32 @@ static void add_branch(struct double_transformer *net)
         net->stream[i] += net->branch[i];
 }
 
-static void bert_block(struct double_transformer *net, const struct dpb_transformer_block *block)
+static void bert_block(struct double_transformer *net, int b)
 {
+    const struct dpb_transformer_block *block = &net->list->block[b];
     int64_t rows = net->list->shape.sequence;
 
-    attention(net, block, net->stream);
+    attention(net, b, net->stream);
     add_branch(net);
     norm(net, block->attention_norm, rows, net->stream);
-    feed_forward(net, block, net->stream);
+    feed_forward(net, b, net->stream);
     add_branch(net);
     norm(net, block->output_norm, rows, net->stream);
 }
 
-static void gpt2_block(struct double_transformer *net, const struct dpb_transformer_block *block)
+static void gpt2_block(struct double_transformer *net, int b)
 {
+    const struct dpb_transformer_block *block = &net->list->block[b];
     int64_t rows = net->list->shape.sequence;
     size_t bytes = (size_t)(rows * net->list->shape.hidden) * sizeof(double);
 
     memcpy(net->context, net->stream, bytes);
     norm(net, block->attention_norm, rows, net->context);
-    attention(net, block, net->context);
+    attention(net, b, net->context);
     add_branch(net);
     memcpy(net->context, net->stream, bytes);
     norm(net, block->output_norm, rows, net->context);
-    feed_forward(net, block, net->context);
+    feed_forward(net, b, net->context);
     add_branch(net);
 }
 
@@ -267,14 +305,16 @@ double double_transformer_loss(struct double_transformer *net)
     double sum = 0.0;
 
     for (int64_t sample = 0; sample < net->batch->samples; sample++) {
+        net->sample = sample;
         embed(net, sample);
         if (bert)
             norm(net, list->embedding_norm, list->shape.sequence, net->stream);
+        drop_rows(net, DPB_PLACE_EMBEDDED, 0, net->stream);
         for (int b = 0; b < list->shape.blocks; b++) {
             if (bert)
-                bert_block(net, &list->block[b]);
+                bert_block(net, b);
             else
-                gpt2_block(net, &list->block[b]);
+                gpt2_block(net, b);
         }
         sum += bert ? bert_heads(net, sample) : gpt2_head(net, sample);
     }

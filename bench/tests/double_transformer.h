@@ -1,6 +1,6 @@
 /* double_transformer.h: BERT and GPT-2 of a layer list in float64 and plain loops, forward only:
  * the judge of the transformer's gradients, which are differences of its loss. It shares the layer
- * list with the workload and nothing else. */
+ * list with the workload, and how masks are named, and nothing else. */
 #ifndef BENCH_TESTS_DOUBLE_TRANSFORMER_H
 #define BENCH_TESTS_DOUBLE_TRANSFORMER_H
 
@@ -13,6 +13,10 @@ struct double_transformer {
     /* of one sample: what flows through the blocks, and room for every intermediate result */
     double *stream, *query, *context, *branch, *inner;
     double *logits;
+    /* of dropout; 0: none. Masks are those of the batch's step and place. */
+    double dropout;
+    uint64_t seed;
+    int64_t sample; /* that is computed now */
 };
 
 /* With copies of the parameters; borrows the batch. Failures fail the test. */

@@ -85,7 +85,7 @@ static void check_param(struct double_transformer *net, const struct fixture *fi
 
 static void check_network(const struct dpb_device_ops *device,
                           const struct dpb_workload_ops *workload,
-                          const struct dpb_transformer_list *list, double tolerance)
+                          const struct dpb_transformer_list *list, double dropout, double tolerance)
 {
     struct double_transformer net;
     struct dpb_forward_result result;
@@ -94,7 +94,12 @@ static void check_network(const struct dpb_device_ops *device,
 
     fixture_open(&fixture, device, workload, SAMPLES);
     tiny_transformer_spread(&fixture);
+    tiny_transformer_reopen(&fixture, dropout, DPB_F32);
+    fixture.batch.step = 7;
+    fixture.batch.first = 5;
     double_transformer_open(&net, list, &fixture.batch, fixture.param);
+    net.dropout = dropout;
+    net.seed = TINY_TRANSFORMER_SEED;
     result = fixture_step(&fixture, (float)SCALE);
     loss = double_transformer_loss(&net);
     assert_true(loss > 1.0);
@@ -109,25 +114,40 @@ static void check_network(const struct dpb_device_ops *device,
 static void test_bert(void **state)
 {
     (void)state;
-    check_network(&test_reference_device_ops, &tiny_bert_ops, tiny_bert_list(), 1e-5);
+    check_network(&test_reference_device_ops, &tiny_bert_ops, tiny_bert_list(), 0.0, 1e-5);
 }
 
 static void test_gpt2(void **state)
 {
     (void)state;
-    check_network(&test_reference_device_ops, &tiny_gpt2_ops, tiny_gpt2_list(), 1e-5);
+    check_network(&test_reference_device_ops, &tiny_gpt2_ops, tiny_gpt2_list(), 0.0, 1e-5);
 }
 
 static void test_bert_on_the_cpu_device(void **state)
 {
     (void)state;
-    check_network(&dpb_device_cpu_ops, &tiny_bert_ops, tiny_bert_list(), 1e-4);
+    check_network(&dpb_device_cpu_ops, &tiny_bert_ops, tiny_bert_list(), 0.0, 1e-4);
 }
 
 static void test_gpt2_on_the_cpu_device(void **state)
 {
     (void)state;
-    check_network(&dpb_device_cpu_ops, &tiny_gpt2_ops, tiny_gpt2_list(), 1e-4);
+    check_network(&dpb_device_cpu_ops, &tiny_gpt2_ops, tiny_gpt2_list(), 0.0, 1e-4);
+}
+
+/* The masks of one step stay as they are while parameters move. */
+static void test_bert_with_dropout(void **state)
+{
+    (void)state;
+    check_network(&test_reference_device_ops, &tiny_bert_ops, tiny_bert_list(), 0.25, 1e-5);
+    check_network(&dpb_device_cpu_ops, &tiny_bert_ops, tiny_bert_list(), 0.25, 1e-4);
+}
+
+static void test_gpt2_with_dropout(void **state)
+{
+    (void)state;
+    check_network(&test_reference_device_ops, &tiny_gpt2_ops, tiny_gpt2_list(), 0.25, 1e-5);
+    check_network(&dpb_device_cpu_ops, &tiny_gpt2_ops, tiny_gpt2_list(), 0.25, 1e-4);
 }
 
 int main(void)
@@ -137,6 +157,8 @@ int main(void)
             cmocka_unit_test(test_gpt2),
             cmocka_unit_test(test_bert_on_the_cpu_device),
             cmocka_unit_test(test_gpt2_on_the_cpu_device),
+            cmocka_unit_test(test_bert_with_dropout),
+            cmocka_unit_test(test_gpt2_with_dropout),
     };
 
     return DPB_RUN_TESTS(tests);

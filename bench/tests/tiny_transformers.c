@@ -1,6 +1,7 @@
 #include "tiny_transformers.h"
 
 #include "dpb_rng.h"
+#include "dpb_test.h"
 #include "transformer.h"
 
 const struct dpb_transformer_list *tiny_bert_list(void)
@@ -45,14 +46,39 @@ static const struct dpb_model *gpt2_model(const void *options)
     return &tiny_gpt2_list()->model;
 }
 
+static double dropout_of(const struct dpb_workload_config *config)
+{
+    const struct tiny_transformer_options *options = config->options;
+
+    return options ? options->dropout : 0.0;
+}
+
 static dpb_status bert_open(const struct dpb_workload_config *config, dpb_workload **workload)
 {
-    return dpb_transformer_open(&tiny_bert_ops, tiny_bert_list(), config, workload);
+    return dpb_transformer_open(&tiny_bert_ops, tiny_bert_list(), dropout_of(config), config,
+                                workload);
 }
 
 static dpb_status gpt2_open(const struct dpb_workload_config *config, dpb_workload **workload)
 {
-    return dpb_transformer_open(&tiny_gpt2_ops, tiny_gpt2_list(), config, workload);
+    return dpb_transformer_open(&tiny_gpt2_ops, tiny_gpt2_list(), dropout_of(config), config,
+                                workload);
+}
+
+void tiny_transformer_reopen(struct fixture *fixture, double dropout, enum dpb_dtype precision)
+{
+    const struct tiny_transformer_options options = {.dropout = dropout};
+    const struct dpb_workload_config config = {.launcher = &fixture->launcher,
+                                               .batch_max = fixture->batch.samples,
+                                               .global_batch = fixture->batch.samples,
+                                               .options = &options,
+                                               .precision = precision,
+                                               .seed = TINY_TRANSFORMER_SEED};
+
+    fixture->ops->close(fixture->workload);
+    fixture->workload = NULL;
+    assert_int_equal(fixture->ops->open(&config, &fixture->workload), DPB_OK);
+    fixture->ops->bind(fixture->workload, fixture->param, fixture->grad);
 }
 
 void tiny_transformer_spread(struct fixture *fixture)

@@ -4,9 +4,11 @@
 
 struct bert_options {
     int64_t sequence;
+    double dropout;
 };
 
 #define LONGEST 512 /* positions that have an embedding */
+#define DROPOUT 0.1 /* in every place of the published network */
 
 static const struct dpb_option option_rows[] = {
         {.name = "sequence",
@@ -18,18 +20,32 @@ static const struct dpb_option option_rows[] = {
          .category = "Training",
          .unit = "tokens",
          .help = "length of a sample; 5 of every 32 tokens are hidden and predicted"},
+        {.name = "dropout",
+         .type = DPB_OPT_FLOAT,
+         .offset = offsetof(struct bert_options, dropout),
+         .default_text = "0.1",
+         .min = 0,
+         .max = 0.999,
+         .category = "Training",
+         .help = "probability that an element is dropped in training, in every place that the "
+                 "published network has; 0: no dropout"},
 };
+
+static double dropout_of(const void *options)
+{
+    return options ? ((const struct bert_options *)options)->dropout : DROPOUT;
+}
 
 static const struct dpb_option_table base_options = {.kind = "workload",
                                                      .owner = "bert-base",
                                                      .rows = option_rows,
-                                                     .row_count = 1,
+                                                     .row_count = 2,
                                                      .config_bytes = sizeof(struct bert_options)};
 
 static const struct dpb_option_table large_options = {.kind = "workload",
                                                       .owner = "bert-large",
                                                       .rows = option_rows,
-                                                      .row_count = 1,
+                                                      .row_count = 2,
                                                       .config_bytes = sizeof(struct bert_options)};
 
 /* 20 of 128 tokens are predicted and 80 of 512, as in BERT's pre-training data. */
@@ -71,14 +87,14 @@ static const struct dpb_model *large_model(const void *options)
 
 static dpb_status open_base(const struct dpb_workload_config *config, dpb_workload **workload)
 {
-    return dpb_transformer_open(&dpb_workload_bert_base_ops, base_list(config->options), config,
-                                workload);
+    return dpb_transformer_open(&dpb_workload_bert_base_ops, base_list(config->options),
+                                dropout_of(config->options), config, workload);
 }
 
 static dpb_status open_large(const struct dpb_workload_config *config, dpb_workload **workload)
 {
-    return dpb_transformer_open(&dpb_workload_bert_large_ops, large_list(config->options), config,
-                                workload);
+    return dpb_transformer_open(&dpb_workload_bert_large_ops, large_list(config->options),
+                                dropout_of(config->options), config, workload);
 }
 
 static int64_t base_bytes_for(const void *options, const struct dpb_workload_sizes *sizes)

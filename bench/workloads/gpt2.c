@@ -4,9 +4,11 @@
 
 struct gpt2_options {
     int64_t sequence;
+    double dropout;
 };
 
 #define LONGEST 1024 /* positions that have an embedding */
+#define DROPOUT 0.1  /* in every place of the published network */
 
 static const struct dpb_option option_rows[] = {
         {.name = "sequence",
@@ -18,12 +20,26 @@ static const struct dpb_option option_rows[] = {
          .category = "Training",
          .unit = "tokens",
          .help = "length of a sample; every token predicts the next"},
+        {.name = "dropout",
+         .type = DPB_OPT_FLOAT,
+         .offset = offsetof(struct gpt2_options, dropout),
+         .default_text = "0.1",
+         .min = 0,
+         .max = 0.999,
+         .category = "Training",
+         .help = "probability that an element is dropped in training, in every place that the "
+                 "published network has; 0: no dropout"},
 };
+
+static double dropout_of(const void *options)
+{
+    return options ? ((const struct gpt2_options *)options)->dropout : DROPOUT;
+}
 
 static const struct dpb_option_table option_table = {.kind = "workload",
                                                      .owner = "gpt2-small",
                                                      .rows = option_rows,
-                                                     .row_count = 1,
+                                                     .row_count = 2,
                                                      .config_bytes = sizeof(struct gpt2_options)};
 
 static const struct dpb_transformer_list *list_of(const void *options)
@@ -49,8 +65,8 @@ static const struct dpb_model *model(const void *options)
 
 static dpb_status open_workload(const struct dpb_workload_config *config, dpb_workload **workload)
 {
-    return dpb_transformer_open(&dpb_workload_gpt2_small_ops, list_of(config->options), config,
-                                workload);
+    return dpb_transformer_open(&dpb_workload_gpt2_small_ops, list_of(config->options),
+                                dropout_of(config->options), config, workload);
 }
 
 static int64_t bytes_for(const void *options, const struct dpb_workload_sizes *sizes)

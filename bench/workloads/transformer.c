@@ -160,7 +160,7 @@ static dpb_status check_batch_max(const struct dpb_workload_ops *ops,
 }
 
 dpb_status dpb_transformer_open(const struct dpb_workload_ops *ops,
-                                const struct dpb_transformer_list *list,
+                                const struct dpb_transformer_list *list, double dropout,
                                 const struct dpb_workload_config *config, dpb_workload **workload)
 {
     struct dpb_transformer *net;
@@ -178,6 +178,8 @@ dpb_status dpb_transformer_open(const struct dpb_workload_ops *ops,
     net->list = list;
     net->launcher = config->launcher;
     net->batch_max = config->batch_max;
+    net->dropout = dropout;
+    net->seed = config->seed;
     net->bytes = dpb_transformer_activation_bytes_for(list, config->batch_max);
     DPB_TRY_GOTO(st, dpb_device_get_ops(device)->alloc(device, (size_t)net->bytes, &net->memory),
                  err_memory);
@@ -282,8 +284,8 @@ dpb_status dpb_transformer_forward(dpb_workload *workload, const struct dpb_batc
     struct dpb_transformer *net = dpb_transformer_self(workload);
     struct dpb_forward_result sum = {0};
 
-    (void)training; /* nothing is dropped, and norms have no statistics of their own */
     DPB_TRY(check_batch(net, batch));
+    dpb_transformer_masks_of(net, batch, training);
     if (batch->samples > 0) {
         DPB_TRY(net->list->shape.family == DPB_TRANSFORMER_BERT
                         ? dpb_transformer_bert_fwd(net, batch)

@@ -2,7 +2,12 @@
  * operators of a device.
  *
  * These functions are the members of dpb_workload_ops; a workload brings its shape and its own
- * open(). No dropout: a run would not be comparable across rank counts.
+ * open().
+ *
+ * Dropout is where the networks were published with it: after the embeddings (BERT: after their
+ * norm), on the probabilities of attention, and on the output of attention and of the wide layers
+ * before it is added to what went around; not in the heads. Masks depend on the seed, the step and
+ * a sample's place in the global batch, so that runs compare across rank counts.
  *
  * A sample's loss is the mean cross-entropy of its predicted tokens; BERT adds the cross-entropy of
  * "does the second segment follow the first". Samples add up, so that P ranks with a share each
@@ -17,9 +22,10 @@
 extern "C" {
 #endif
 
-/* `list` stays the caller's and must outlive the workload. */
+/* `list` stays the caller's and must outlive the workload. `dropout`: probability that an element
+ * is dropped in training, from 0 (nothing is) to below 1. */
 dpb_status dpb_transformer_open(const struct dpb_workload_ops *ops,
-                                const struct dpb_transformer_list *list,
+                                const struct dpb_transformer_list *list, double dropout,
                                 const struct dpb_workload_config *config, dpb_workload **workload);
 void dpb_transformer_close(dpb_workload *workload);
 void dpb_transformer_bind(dpb_workload *workload, float *const *param, float *const *grad);

@@ -19,6 +19,8 @@ static dpb_status block_fwd(struct dpb_transformer *net, int b, int64_t samples)
     DPB_TRY(dpb_transformer_attention_fwd(net, b, samples));
     DPB_TRY(dpb_transformer_linear_fwd(net, block->attention_output, rows, v->context,
                                        net->branch_grad));
+    DPB_TRY(dpb_transformer_drop_fwd(net, block->attention_output, DPB_PLACE_ATTENDED, b, rows,
+                                     net->branch_grad));
     DPB_TRY(dpb_transformer_add(net, block->attention_output, rows, net->branch_grad, x,
                                 v->attended));
     DPB_TRY(dpb_transformer_norm_fwd(net, block->attention_norm, rows, v->attended,
@@ -26,6 +28,8 @@ static dpb_status block_fwd(struct dpb_transformer *net, int b, int64_t samples)
     DPB_TRY(dpb_transformer_linear_fwd(net, block->inner, rows, v->attention_norm.y, v->inner));
     DPB_TRY(dpb_transformer_gelu_fwd(net, block->activation, rows, v->inner, v->activation));
     DPB_TRY(dpb_transformer_linear_fwd(net, block->output, rows, v->activation, net->branch_grad));
+    DPB_TRY(dpb_transformer_drop_fwd(net, block->output, DPB_PLACE_WIDE, b, rows,
+                                     net->branch_grad));
     DPB_TRY(dpb_transformer_add(net, block->output, rows, net->branch_grad, v->attention_norm.y,
                                 v->sum));
     return dpb_transformer_norm_fwd(net, block->output_norm, rows, v->sum, &v->output_norm);
@@ -39,12 +43,14 @@ static dpb_status block_bwd(struct dpb_transformer *net, int b, int64_t samples,
     const struct dpb_transformer_block *block = &net->list->block[b];
     const struct dpb_transformer_block_values *v = &net->block[b];
     int64_t rows = samples * net->list->shape.sequence;
-    const float *x = input_of(net, b), *wide = net->wide_grad;
+    const float *x = input_of(net, b), *wide = net->wide_grad, *dropped;
     float *stream = net->stream_grad, *branch = net->branch_grad;
 
     DPB_TRY(dpb_transformer_norm_bwd(net, block->output_norm, rows, v->sum, &v->output_norm, stream,
                                      stream, ready));
-    DPB_TRY(dpb_transformer_linear_bwd(net, block->output, rows, v->activation, stream,
+    DPB_TRY(dpb_transformer_drop_bwd(net, block->output, DPB_PLACE_WIDE, b, rows, stream, branch,
+                                     &dropped));
+    DPB_TRY(dpb_transformer_linear_bwd(net, block->output, rows, v->activation, dropped,
                                        net->wide_grad, false, ready));
     DPB_TRY(dpb_transformer_gelu_bwd(net, block->activation, rows, v->inner, net->wide_grad));
     DPB_TRY(dpb_transformer_linear_bwd(net, block->inner, rows, v->attention_norm.y, wide, stream,
@@ -52,7 +58,9 @@ static dpb_status block_bwd(struct dpb_transformer *net, int b, int64_t samples,
 
     DPB_TRY(dpb_transformer_norm_bwd(net, block->attention_norm, rows, v->attended,
                                      &v->attention_norm, stream, stream, ready));
-    DPB_TRY(dpb_transformer_linear_bwd(net, block->attention_output, rows, v->context, stream,
+    DPB_TRY(dpb_transformer_drop_bwd(net, block->attention_output, DPB_PLACE_ATTENDED, b, rows,
+                                     stream, net->wide_grad, &dropped));
+    DPB_TRY(dpb_transformer_linear_bwd(net, block->attention_output, rows, v->context, dropped,
                                        branch, false, ready));
     DPB_TRY(dpb_transformer_attention_bwd(net, b, samples, branch));
     DPB_TRY(dpb_transformer_linear_bwd(net, block->value, rows, x, wide + (v->value - v->query),
@@ -148,6 +156,8 @@ dpb_status dpb_transformer_bert_fwd(struct dpb_transformer *net, const struct dp
     DPB_TRY(dpb_transformer_embed_fwd(net, batch));
     DPB_TRY(dpb_transformer_norm_fwd(net, list->embedding_norm, rows, net->embedded,
                                      &net->embedding_norm));
+    DPB_TRY(dpb_transformer_drop_fwd(net, list->embedding_norm, DPB_PLACE_EMBEDDED, 0, rows,
+                                     net->embedding_norm.y));
     for (int b = 0; b < list->shape.blocks; b++)
         DPB_TRY(block_fwd(net, b, batch->samples));
     return heads_fwd(net, batch);
@@ -159,11 +169,14 @@ dpb_status dpb_transformer_bert_bwd(struct dpb_transformer *net, const struct dp
     const struct dpb_transformer_list *list = net->list;
     int64_t rows = batch->samples * list->shape.sequence;
     float *stream = net->stream_grad;
+    const float *dropped;
 
     DPB_TRY(heads_bwd(net, batch, grad_scale, ready));
     for (int b = list->shape.blocks - 1; b >= 0; b--)
         DPB_TRY(block_bwd(net, b, batch->samples, ready));
+    DPB_TRY(dpb_transformer_drop_bwd(net, list->embedding_norm, DPB_PLACE_EMBEDDED, 0, rows, stream,
+                                     stream, &dropped));
     DPB_TRY(dpb_transformer_norm_bwd(net, list->embedding_norm, rows, net->embedded,
-                                     &net->embedding_norm, stream, stream, ready));
+                                     &net->embedding_norm, dropped, stream, ready));
     return dpb_transformer_embed_bwd(net, batch, stream, ready);
 }

@@ -201,7 +201,12 @@ static struct dpb_attention_args attention_args(const struct dpb_transformer *ne
             .prob = dpb_tensor_4d(v->attention, samples, shape->heads, sequence, sequence),
             .stride = is_bert(net) ? shape->hidden : 3 * shape->hidden,
             .scale = 1.0f / sqrtf((float)width),
-            .causal = !is_bert(net)};
+            .causal = !is_bert(net),
+            .keep = net->masks.keep,
+            .seed = dpb_transformer_mask_seed(net->seed, net->masks.step, DPB_PLACE_ATTENTION,
+                                              block),
+            .offset = (uint64_t)net->masks.first *
+                      (uint64_t)dpb_transformer_attention_floats(shape, 1)};
 }
 
 dpb_status dpb_transformer_attention_fwd(struct dpb_transformer *net, int block, int64_t samples)

@@ -37,11 +37,28 @@ struct dpb_transformer_heads {
     float *predicted_grad; /* [predicted, hidden] */
 };
 
+/* Where dropout is. */
+enum dpb_transformer_place {
+    DPB_PLACE_EMBEDDED,  /* what the first block gets */
+    DPB_PLACE_ATTENTION, /* probabilities */
+    DPB_PLACE_ATTENDED,  /* output of attention and its layer */
+    DPB_PLACE_WIDE       /* output of the two wide layers */
+};
+
+/* Masks of the last forward pass. */
+struct dpb_transformer_masks {
+    float keep; /* 1: nothing is dropped */
+    int64_t step, first;
+};
+
 struct dpb_transformer {
     struct dpb_workload_base base;
     const struct dpb_transformer_list *list;
     struct dpb_launcher *launcher;
     int64_t batch_max;
+    double dropout;
+    uint64_t seed;
+    struct dpb_transformer_masks masks;
     float *param[DPB_TRANSFORMER_PARAMS_MAX], *grad[DPB_TRANSFORMER_PARAMS_MAX];
     void *memory; /* one allocation; everything below lies in it */
     int64_t bytes;
@@ -113,6 +130,26 @@ dpb_status dpb_transformer_attention_bwd(struct dpb_transformer *net, int block,
 /* y = a + b, of the size of the layer's output; y may be either. */
 dpb_status dpb_transformer_add(struct dpb_transformer *net, int layer, int64_t rows, const float *a,
                                const float *b, float *y);
+
+/* ---- dropout (transformer_dropout.c) ---- */
+
+/* `seed` of the operators for a place in `block` (0 where it is in none) at a training step. */
+uint64_t dpb_transformer_mask_seed(uint64_t seed, int64_t step, enum dpb_transformer_place place,
+                                   int block);
+
+/* The masks of this batch, whose elements are numbered as in the global batch: ranks with a part
+ * each drop what one with all of it drops. None outside of training. */
+void dpb_transformer_masks_of(struct dpb_transformer *net, const struct dpb_batch *batch,
+                              bool training);
+
+/* Of the layer's output, in place. */
+dpb_status dpb_transformer_drop_fwd(struct dpb_transformer *net, int layer,
+                                    enum dpb_transformer_place place, int block, int64_t rows,
+                                    float *x);
+/* `dropped`: where the gradient before dropout lies, `room` or, where nothing is dropped, `dy`. */
+dpb_status dpb_transformer_drop_bwd(struct dpb_transformer *net, int layer,
+                                    enum dpb_transformer_place place, int block, int64_t rows,
+                                    float *dy, float *room, const float **dropped);
 
 /* The batch's tokens as sums of their embeddings. */
 dpb_status dpb_transformer_embed_fwd(struct dpb_transformer *net, const struct dpb_batch *batch);
