@@ -68,6 +68,10 @@ struct dpb_tensor dpb_tensor_4d(void *data, int64_t a, int64_t b, int64_t c, int
     X(DPB_OP_BIAS_BWD, "bias-bwd", struct dpb_bias_args)                                           \
     X(DPB_OP_BATCHNORM_FWD, "batchnorm-fwd", struct dpb_batchnorm_args)                            \
     X(DPB_OP_BATCHNORM_BWD, "batchnorm-bwd", struct dpb_batchnorm_args)                            \
+    X(DPB_OP_BATCHNORM_STATS, "batchnorm-stats", struct dpb_batchnorm_args)                        \
+    X(DPB_OP_BATCHNORM_APPLY, "batchnorm-apply", struct dpb_batchnorm_args)                        \
+    X(DPB_OP_BATCHNORM_BWD_SUMS, "batchnorm-bwd-sums", struct dpb_batchnorm_args)                  \
+    X(DPB_OP_BATCHNORM_BWD_APPLY, "batchnorm-bwd-apply", struct dpb_batchnorm_args)                \
     X(DPB_OP_SOFTMAX_XENT_FWD, "softmax-xent-fwd", struct dpb_softmax_xent_args)                   \
     X(DPB_OP_SOFTMAX_XENT_BWD, "softmax-xent-bwd", struct dpb_softmax_xent_args)                   \
     X(DPB_OP_INTERACTION_FWD, "interaction-fwd", struct dpb_interaction_args)                      \
@@ -81,6 +85,7 @@ struct dpb_tensor dpb_tensor_4d(void *data, int64_t a, int64_t b, int64_t c, int
     X(DPB_OP_ADAGRAD, "adagrad", struct dpb_adagrad_args)                                          \
     X(DPB_OP_ROWWISE_ADAGRAD, "rowwise-adagrad", struct dpb_adagrad_args)                          \
     X(DPB_OP_SCALE, "scale", struct dpb_scale_args)                                                \
+    X(DPB_OP_CAST, "cast", struct dpb_cast_args)                                                   \
     X(DPB_OP_ADD, "add", struct dpb_add_args)                                                      \
     X(DPB_OP_GELU_FWD, "gelu-fwd", struct dpb_activation_args)                                     \
     X(DPB_OP_GELU_BWD, "gelu-bwd", struct dpb_activation_args)                                     \
@@ -159,7 +164,8 @@ struct dpb_bias_args {
  * bwd: dx, dgamma, dbeta from x, dy, gamma, save_mean, save_var (training statistics).
  *
  * With `relu`, y = max(., 0), and the backward operators see dy only where y was above 0: training
- * forward writes `mask` and backward reads it (what is in it is the device's own affair).
+ * forward writes `mask` and backward reads it (what is in it is the device's own affair: of `fwd`
+ * for `bwd`, of `apply` for the halves of backward).
  *
  * In two halves, for statistics of more than this batch (synchronised over ranks):
  * stats:     save_mean and save_var (biased) of x.

@@ -4,12 +4,13 @@
 bool dpb_args_matmul_ok(char *why, enum dpb_op op, const void *args)
 {
     const struct dpb_matmul_args *a = args;
-    enum dpb_dtype dtype = a->c.dtype;
+    enum dpb_dtype dtype = a->a.dtype;
+    bool to_f32 = dtype == DPB_BF16 && a->c.dtype == DPB_F32;
     const int64_t *dim = a->c.dim;
     int64_t k;
 
     (void)op;
-    if (!dpb_args_tensor_ok(why, "c", &a->c, 2, dtype) ||
+    if (!dpb_args_tensor_ok(why, "c", &a->c, 2, to_f32 ? DPB_F32 : dtype) ||
         !dpb_args_tensor_ok(why, "a", &a->a, 2, dtype))
         return false;
     k = a->a.dim[a->trans_a ? 0 : 1];

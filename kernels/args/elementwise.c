@@ -1,5 +1,29 @@
-/* Sum of two tensors, activations, dropout. */
+/* Cast, sum of two tensors, activations, dropout. */
 #include "op_args.h"
+
+bool dpb_args_cast_ok(char *why, enum dpb_op op, const void *args)
+{
+    const struct dpb_cast_args *a = args;
+
+    (void)op;
+    if (!dpb_args_any_rank_ok(why, "from", &a->from) ||
+        !dpb_args_shape_ok(why, "to", &a->to, a->to.dtype, a->from.rank, a->from.dim))
+        return false;
+    if (a->from.dtype != a->to.dtype && (a->from.dtype == DPB_F64 || a->to.dtype == DPB_F64))
+        return dpb_args_no(why, "it converts between fp32 and bf16 only");
+    return true;
+}
+
+void dpb_args_cast_text(struct dpb_args_text *text, enum dpb_op op, const void *args)
+{
+    const struct dpb_cast_args *a = args;
+
+    (void)op;
+    dpb_args_put_tensor(text, "from", &a->from);
+    dpb_args_put(text, " %s", dpb_dtype_text(a->from.dtype));
+    dpb_args_put_tensor(text, "to", &a->to);
+    dpb_args_put(text, " %s", dpb_dtype_text(a->to.dtype));
+}
 
 bool dpb_args_add_ok(char *why, enum dpb_op op, const void *args)
 {

@@ -25,12 +25,13 @@ bool dpb_args_conv_ok(char *why, enum dpb_op op, const void *args)
     const struct dpb_conv_args *a = args;
     enum dpb_dtype dtype = a->y.dtype;
     int stride = a->stride > 0 ? a->stride : 1;
+    /* The weights' gradient is summed up over steps and ranks: in fp32. */
+    bool w_f32 = op == DPB_OP_CONV_BWD_WEIGHTS && dtype == DPB_BF16;
     int64_t oh, ow;
 
-    (void)op;
     if (!dpb_args_tensor_ok(why, "y", &a->y, 4, dtype) ||
         !dpb_args_tensor_ok(why, "x", &a->x, 4, dtype) ||
-        !dpb_args_tensor_ok(why, "w", &a->w, 4, dtype))
+        !dpb_args_tensor_ok(why, "w", &a->w, 4, w_f32 ? DPB_F32 : dtype))
         return false;
     oh = positions(a->x.dim[1], a->w.dim[2], stride, a->pad);
     ow = positions(a->x.dim[2], a->w.dim[3], stride, a->pad);
@@ -93,6 +94,52 @@ void dpb_args_pool_text(struct dpb_args_text *text, enum dpb_op op, const void *
     dpb_args_put(text, " kernel %d stride %d pad %d", a->kernel, a->stride, a->pad);
 }
 
+/* With ReLU, training forward leaves a mask for backward. */
+static bool mask_ok(char *why, const struct dpb_batchnorm_args *a)
+{
+    return !a->relu || dpb_args_pointer_ok(why, "mask", a->mask);
+}
+
+static bool statistics_ok(char *why, const struct dpb_batchnorm_args *a)
+{
+    return dpb_args_pointer_ok(why, "save_mean", a->save_mean) &&
+           dpb_args_pointer_ok(why, "save_var", a->save_var);
+}
+
+static bool batchnorm_y_ok(char *why, const struct dpb_batchnorm_args *a)
+{
+    return dpb_args_same_shape_ok(why, "y", &a->y, &a->x) &&
+           dpb_args_pointer_ok(why, "gamma", a->gamma) && dpb_args_pointer_ok(why, "beta", a->beta);
+}
+
+static bool batchnorm_fwd_ok(char *why, const struct dpb_batchnorm_args *a)
+{
+    if (!batchnorm_y_ok(why, a) || !dpb_args_pointer_ok(why, "running_mean", a->running_mean) ||
+        !dpb_args_pointer_ok(why, "running_var", a->running_var))
+        return false;
+    if (!a->training)
+        return true;
+    /* The unbiased variance of one value does not exist. */
+    if (dpb_tensor_numel(&a->x) == a->x.dim[a->x.rank - 1])
+        return dpb_args_no(why, "training needs more than one value per channel");
+    return statistics_ok(why, a) && mask_ok(why, a) &&
+           dpb_args_finite_ok(why, "momentum", a->momentum);
+}
+
+static bool batchnorm_bwd_ok(char *why, enum dpb_op op, const struct dpb_batchnorm_args *a)
+{
+    if (!dpb_args_same_shape_ok(why, "dy", &a->dy, &a->x) ||
+        !dpb_args_pointer_ok(why, "dgamma", a->dgamma) ||
+        !dpb_args_pointer_ok(why, "dbeta", a->dbeta) || !statistics_ok(why, a) || !mask_ok(why, a))
+        return false;
+    if (op == DPB_OP_BATCHNORM_BWD_SUMS)
+        return true;
+    if (op == DPB_OP_BATCHNORM_BWD_APPLY && !(isfinite(a->count) && a->count >= 1.0))
+        return dpb_args_no(why, "count is below 1");
+    return dpb_args_same_shape_ok(why, "dx", &a->dx, &a->x) &&
+           dpb_args_pointer_ok(why, "gamma", a->gamma);
+}
+
 bool dpb_args_batchnorm_ok(char *why, enum dpb_op op, const void *args)
 {
     const struct dpb_batchnorm_args *a = args;
@@ -100,43 +147,33 @@ bool dpb_args_batchnorm_ok(char *why, enum dpb_op op, const void *args)
 
     if (rank != 2 && rank != 4)
         return dpb_args_no(why, "x has rank %d, needs 2 or 4", rank);
-    if (!dpb_args_tensor_ok(why, "x", &a->x, rank, a->x.dtype) ||
-        !dpb_args_pointer_ok(why, "gamma", a->gamma))
+    if (!dpb_args_tensor_ok(why, "x", &a->x, rank, a->x.dtype))
         return false;
+    if (op == DPB_OP_BATCHNORM_STATS)
+        return statistics_ok(why, a);
     if (!isfinite(a->eps) || a->eps <= 0.0f)
         return dpb_args_no(why, "eps is not above 0");
-    if (op == DPB_OP_BATCHNORM_BWD)
-        return dpb_args_same_shape_ok(why, "dy", &a->dy, &a->x) &&
-               dpb_args_same_shape_ok(why, "dx", &a->dx, &a->x) &&
-               dpb_args_pointer_ok(why, "dgamma", a->dgamma) &&
-               dpb_args_pointer_ok(why, "dbeta", a->dbeta) &&
-               dpb_args_pointer_ok(why, "save_mean", a->save_mean) &&
-               dpb_args_pointer_ok(why, "save_var", a->save_var);
-    if (!dpb_args_same_shape_ok(why, "y", &a->y, &a->x) ||
-        !dpb_args_pointer_ok(why, "beta", a->beta) ||
-        !dpb_args_pointer_ok(why, "running_mean", a->running_mean) ||
-        !dpb_args_pointer_ok(why, "running_var", a->running_var))
-        return false;
-    if (!a->training)
-        return true;
-    /* The unbiased variance of one value does not exist. */
-    if (dpb_tensor_numel(&a->x) == a->x.dim[rank - 1])
-        return dpb_args_no(why, "training needs more than one value per channel");
-    return dpb_args_pointer_ok(why, "save_mean", a->save_mean) &&
-           dpb_args_pointer_ok(why, "save_var", a->save_var) &&
-           dpb_args_finite_ok(why, "momentum", a->momentum);
+    if (op == DPB_OP_BATCHNORM_FWD)
+        return batchnorm_fwd_ok(why, a);
+    if (op == DPB_OP_BATCHNORM_APPLY)
+        return batchnorm_y_ok(why, a) && statistics_ok(why, a) && mask_ok(why, a);
+    return batchnorm_bwd_ok(why, op, a);
 }
 
 void dpb_args_batchnorm_text(struct dpb_args_text *text, enum dpb_op op, const void *args)
 {
     const struct dpb_batchnorm_args *a = args;
+    bool fwd = op == DPB_OP_BATCHNORM_FWD;
 
     dpb_args_put_tensor(text, "x", &a->x);
-    if (op == DPB_OP_BATCHNORM_FWD) {
+    if (fwd || op == DPB_OP_BATCHNORM_APPLY)
         dpb_args_put_tensor(text, "y", &a->y);
-        dpb_args_put(text, "%s", a->training ? " training" : " inference");
-    } else {
+    else if (op != DPB_OP_BATCHNORM_STATS)
         dpb_args_put_tensor(text, "dy", &a->dy);
+    if (op == DPB_OP_BATCHNORM_BWD || op == DPB_OP_BATCHNORM_BWD_APPLY)
         dpb_args_put_tensor(text, "dx", &a->dx);
-    }
+    dpb_args_put(text, "%s%s", a->relu ? " relu" : "",
+                 !fwd          ? ""
+                 : a->training ? " training"
+                               : " inference");
 }

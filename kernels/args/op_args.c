@@ -14,24 +14,35 @@
 struct rules {
     bool (*ok)(char *why, enum dpb_op op, const void *args);
     void (*text)(struct dpb_args_text *text, enum dpb_op op, const void *args);
-    bool has_tensors;
-    size_t dtype_at; /* offset in the arguments of the element type of all tensors */
+    bool has_tensors, takes_bf16;
+    /* Offsets in the arguments of element types; of bf16 is what has one of them bf16. */
+    size_t dtype_at[2];
 };
 
-/* An operator of dpb_<family>_args; `tensor` is a member that it always has. */
-#define RULES(family, tensor)                                                                      \
+#define DTYPE_AT(family, tensor) offsetof(struct dpb_##family##_args, tensor.dtype)
+/* An operator of dpb_<family>_args; `a` and `b` are members that it always has. */
+#define RULES_2(family, takes_bf16, a, b)                                                          \
     {                                                                                              \
-        dpb_args_##family##_ok, dpb_args_##family##_text, true,                                    \
-                offsetof(struct dpb_##family##_args, tensor.dtype)                                 \
+        dpb_args_##family##_ok, dpb_args_##family##_text, true, takes_bf16,                        \
+        {                                                                                          \
+            DTYPE_AT(family, a), DTYPE_AT(family, b)                                               \
+        }                                                                                          \
     }
+/* `tensor` tells the element type: it is bf16 where any is. */
+#define RULES(family, tensor) RULES_2(family, true, tensor, tensor)
+/* Not in bf16: `cast` lies before and after. */
+#define RULES_NO_BF16(family, tensor) RULES_2(family, false, tensor, tensor)
 /* Without tensors: fp32 always. */
 #define RULES_F32(family)                                                                          \
     {                                                                                              \
-        dpb_args_##family##_ok, dpb_args_##family##_text, false, 0                                 \
+        dpb_args_##family##_ok, dpb_args_##family##_text, false, false,                            \
+        {                                                                                          \
+            0, 0                                                                                   \
+        }                                                                                          \
     }
 
 static const struct rules rules_of[] = {
-        [DPB_OP_MATMUL] = RULES(matmul, c),
+        [DPB_OP_MATMUL] = RULES(matmul, a),
         [DPB_OP_CONV_FWD] = RULES(conv, y),
         [DPB_OP_CONV_BWD_DATA] = RULES(conv, y),
         [DPB_OP_CONV_BWD_WEIGHTS] = RULES(conv, y),
@@ -45,19 +56,24 @@ static const struct rules rules_of[] = {
         [DPB_OP_BIAS_BWD] = RULES(bias, y),
         [DPB_OP_BATCHNORM_FWD] = RULES(batchnorm, x),
         [DPB_OP_BATCHNORM_BWD] = RULES(batchnorm, x),
-        [DPB_OP_SOFTMAX_XENT_FWD] = RULES(softmax_xent, prob),
-        [DPB_OP_SOFTMAX_XENT_BWD] = RULES(softmax_xent, prob),
-        [DPB_OP_INTERACTION_FWD] = RULES(interaction, x),
-        [DPB_OP_INTERACTION_BWD] = RULES(interaction, x),
-        [DPB_OP_SIGMOID_BCE_FWD] = RULES(sigmoid_bce, logits),
-        [DPB_OP_SIGMOID_BCE_BWD] = RULES(sigmoid_bce, logits),
+        [DPB_OP_BATCHNORM_STATS] = RULES(batchnorm, x),
+        [DPB_OP_BATCHNORM_APPLY] = RULES(batchnorm, x),
+        [DPB_OP_BATCHNORM_BWD_SUMS] = RULES(batchnorm, x),
+        [DPB_OP_BATCHNORM_BWD_APPLY] = RULES(batchnorm, x),
+        [DPB_OP_SOFTMAX_XENT_FWD] = RULES_NO_BF16(softmax_xent, prob),
+        [DPB_OP_SOFTMAX_XENT_BWD] = RULES_NO_BF16(softmax_xent, prob),
+        [DPB_OP_INTERACTION_FWD] = RULES_NO_BF16(interaction, x),
+        [DPB_OP_INTERACTION_BWD] = RULES_NO_BF16(interaction, x),
+        [DPB_OP_SIGMOID_BCE_FWD] = RULES_NO_BF16(sigmoid_bce, logits),
+        [DPB_OP_SIGMOID_BCE_BWD] = RULES_NO_BF16(sigmoid_bce, logits),
         [DPB_OP_SGD_MOMENTUM] = RULES_F32(sgd),
-        [DPB_OP_ADAMW] = RULES(adam, param),
-        [DPB_OP_LAMB] = RULES(adam, param),
-        [DPB_OP_LARS] = RULES(lars, param),
-        [DPB_OP_ADAGRAD] = RULES(adagrad, param),
-        [DPB_OP_ROWWISE_ADAGRAD] = RULES(adagrad, param),
+        [DPB_OP_ADAMW] = RULES_NO_BF16(adam, param),
+        [DPB_OP_LAMB] = RULES_NO_BF16(adam, param),
+        [DPB_OP_LARS] = RULES_NO_BF16(lars, param),
+        [DPB_OP_ADAGRAD] = RULES_NO_BF16(adagrad, param),
+        [DPB_OP_ROWWISE_ADAGRAD] = RULES_NO_BF16(adagrad, param),
         [DPB_OP_SCALE] = RULES_F32(scale),
+        [DPB_OP_CAST] = RULES_2(cast, true, from, to),
         [DPB_OP_ADD] = RULES(add, y),
         [DPB_OP_GELU_FWD] = RULES(activation, x),
         [DPB_OP_GELU_BWD] = RULES(activation, x),
@@ -67,8 +83,8 @@ static const struct rules rules_of[] = {
         [DPB_OP_DROPOUT_BWD] = RULES(dropout, dy),
         [DPB_OP_LAYERNORM_FWD] = RULES(layernorm, x),
         [DPB_OP_LAYERNORM_BWD] = RULES(layernorm, x),
-        [DPB_OP_EMBEDDING_FWD] = RULES(embedding, table),
-        [DPB_OP_EMBEDDING_BWD] = RULES(embedding, dtable),
+        [DPB_OP_EMBEDDING_FWD] = RULES(embedding, y),
+        [DPB_OP_EMBEDDING_BWD] = RULES(embedding, dy),
         [DPB_OP_ATTENTION_FWD] = RULES(attention, q),
         [DPB_OP_ATTENTION_BWD] = RULES(attention, q),
 };
@@ -98,9 +114,13 @@ enum dpb_dtype dpb_op_args_dtype(enum dpb_op op, const void *args)
 {
     const struct rules *rules = find(op);
 
+    enum dpb_dtype dtype[2];
+
     if (!rules || !rules->has_tensors)
         return DPB_F32;
-    return *(const enum dpb_dtype *)((const char *)args + rules->dtype_at);
+    for (int i = 0; i < 2; i++)
+        dtype[i] = *(const enum dpb_dtype *)((const char *)args + rules->dtype_at[i]);
+    return dtype[1] == DPB_BF16 ? DPB_BF16 : dtype[0];
 }
 
 static bool args_ok(char *why, enum dpb_op op, const void *args)
@@ -109,8 +129,11 @@ static bool args_ok(char *why, enum dpb_op op, const void *args)
 
     if (!args)
         return dpb_args_no(why, "arguments are NULL");
-    return rules ? rules->ok(why, op, args)
-                 : dpb_args_no(why, "there is no operator number %d", (int)op);
+    if (!rules)
+        return dpb_args_no(why, "there is no operator number %d", (int)op);
+    if (!rules->takes_bf16 && dpb_op_args_dtype(op, args) == DPB_BF16)
+        return dpb_args_no(why, "it does not take bf16; cast to fp32");
+    return rules->ok(why, op, args);
 }
 
 dpb_status dpb_op_args_check(enum dpb_op op, const void *args)
@@ -185,8 +208,9 @@ bool dpb_args_tensor_ok(char *why, const char *name, const struct dpb_tensor *te
 {
     int64_t numel = 1;
 
-    if (dtype != DPB_F32 && dtype != DPB_F64)
-        return dpb_args_no(why, "element type number %d is neither fp32 nor fp64", (int)dtype);
+    if (dtype != DPB_F32 && dtype != DPB_BF16 && dtype != DPB_F64)
+        return dpb_args_no(why, "element type number %d is none of fp32, bf16 and fp64",
+                           (int)dtype);
     if (tensor->rank != rank)
         return dpb_args_no(why, "%s has rank %d, needs %d", name, tensor->rank, rank);
     if (tensor->dtype != dtype)

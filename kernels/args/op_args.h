@@ -56,7 +56,8 @@ DPB_ARGS_FAMILY(adam);
 DPB_ARGS_FAMILY(lars);
 DPB_ARGS_FAMILY(adagrad);
 DPB_ARGS_FAMILY(scale);
-DPB_ARGS_FAMILY(add); /* elementwise.c */
+DPB_ARGS_FAMILY(cast); /* elementwise.c */
+DPB_ARGS_FAMILY(add);
 DPB_ARGS_FAMILY(activation);
 DPB_ARGS_FAMILY(dropout);
 DPB_ARGS_FAMILY(layernorm); /* sequence.c */

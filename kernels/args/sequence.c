@@ -47,8 +47,10 @@ bool dpb_args_embedding_ok(char *why, enum dpb_op op, const void *args)
     bool fwd = op == DPB_OP_EMBEDDING_FWD;
     const struct dpb_tensor *table = fwd ? &a->table : &a->dtable, *y = fwd ? &a->y : &a->dy;
 
-    if (!dpb_args_tensor_ok(why, fwd ? "table" : "dtable", table, 2, table->dtype) ||
-        !dpb_args_tensor_ok(why, fwd ? "y" : "dy", y, 2, table->dtype) ||
+    bool f32 = y->dtype == DPB_BF16 && (!fwd || table->dtype == DPB_F32);
+
+    if (!dpb_args_tensor_ok(why, fwd ? "y" : "dy", y, 2, y->dtype) ||
+        !dpb_args_tensor_ok(why, fwd ? "table" : "dtable", table, 2, f32 ? DPB_F32 : y->dtype) ||
         !dpb_args_pointer_ok(why, "ids", a->ids))
         return false;
     if (table->dim[1] != y->dim[1])

@@ -2,7 +2,8 @@
 #include "cpu_device.h"
 
 enum {
-    TRAINING = 1 << 0
+    TRAINING = 1 << 0,
+    WITH_RELU = 1 << 1
 };
 
 struct shapes {
@@ -28,16 +29,22 @@ static dnnl_status_t shapes_init(struct shapes *shapes, const struct dpb_tensor 
     return dnnl_memory_desc_init_by_tag(&shapes->channel, 1, channel, dnnl_f32, dnnl_x);
 }
 
-static dnnl_status_t forward_desc(dnnl_batch_normalization_desc_t *desc,
-                                  const struct shapes *shapes, float eps, bool training)
+static unsigned relu_flag(const struct dpb_cpu_key *key)
 {
-    unsigned flags = dnnl_use_scale | dnnl_use_shift;
+    return key->flags & WITH_RELU ? dnnl_fuse_norm_relu : 0;
+}
+
+static dnnl_status_t forward_desc(dnnl_batch_normalization_desc_t *desc,
+                                  const struct shapes *shapes, const struct dpb_cpu_key *key)
+{
+    bool training = key->flags & TRAINING;
+    unsigned flags = relu_flag(key) | dnnl_use_scale | dnnl_use_shift;
 
     if (!training)
         flags |= dnnl_use_global_stats;
     return dnnl_batch_normalization_forward_desc_init(
-            desc, training ? dnnl_forward_training : dnnl_forward_inference, &shapes->data, eps,
-            flags);
+            desc, training ? dnnl_forward_training : dnnl_forward_inference, &shapes->data,
+            key->number[0], flags);
 }
 
 static dnnl_status_t add_channels(dpb_device *device, struct dpb_cpu_kernel *kernel,
@@ -48,8 +55,22 @@ static dnnl_status_t add_channels(dpb_device *device, struct dpb_cpu_kernel *ker
     return dnnl_success;
 }
 
+/* Where the fused ReLU let values through, in a form of oneDNN's: a bit or a byte for each. */
+static dnnl_status_t add_mask(dpb_device *device, struct dpb_cpu_kernel *kernel,
+                              const struct shapes *shapes)
+{
+    const dnnl_memory_desc_t *desc = dpb_cpu_kernel_query(kernel, DNNL_ARG_WORKSPACE);
+    size_t numel = dnnl_memory_desc_get_size(&shapes->data) / sizeof(float);
+
+    if (!desc || dnnl_memory_desc_get_size(desc) == 0)
+        return dnnl_success;
+    if (dnnl_memory_desc_get_size(desc) > numel)
+        return dnnl_unimplemented;
+    return dpb_cpu_kernel_add(device, kernel, DNNL_ARG_WORKSPACE, desc);
+}
+
 static dnnl_status_t make_backward(dpb_device *device, struct dpb_cpu_kernel *kernel,
-                                   const struct shapes *shapes, float eps)
+                                   const struct shapes *shapes)
 {
     static const int channels[] = {DNNL_ARG_MEAN,  DNNL_ARG_VARIANCE,   DNNL_ARG_SCALE,
                                    DNNL_ARG_SHIFT, DNNL_ARG_DIFF_SCALE, DNNL_ARG_DIFF_SHIFT};
@@ -57,10 +78,10 @@ static dnnl_status_t make_backward(dpb_device *device, struct dpb_cpu_kernel *ke
     dnnl_primitive_desc_t hint;
     dnnl_status_t status;
 
-    DNNL_TRY(forward_desc(&forward, shapes, eps, true));
-    DNNL_TRY(dnnl_batch_normalization_backward_desc_init(&desc, dnnl_backward, &shapes->data,
-                                                         &shapes->data, eps,
-                                                         dnnl_use_scale | dnnl_use_shift));
+    DNNL_TRY(forward_desc(&forward, shapes, &kernel->key));
+    DNNL_TRY(dnnl_batch_normalization_backward_desc_init(
+            &desc, dnnl_backward, &shapes->data, &shapes->data, kernel->key.number[0],
+            relu_flag(&kernel->key) | dnnl_use_scale | dnnl_use_shift));
     DNNL_TRY(dnnl_primitive_desc_create(&hint, &forward, NULL, device->engine, NULL));
     status = dpb_cpu_kernel_create(device, kernel, &desc, NULL, hint);
     dnnl_primitive_desc_destroy(hint);
@@ -68,6 +89,7 @@ static dnnl_status_t make_backward(dpb_device *device, struct dpb_cpu_kernel *ke
     DNNL_TRY(dpb_cpu_kernel_add(device, kernel, DNNL_ARG_SRC, &shapes->data));
     DNNL_TRY(dpb_cpu_kernel_add(device, kernel, DNNL_ARG_DIFF_DST, &shapes->data));
     DNNL_TRY(dpb_cpu_kernel_add(device, kernel, DNNL_ARG_DIFF_SRC, &shapes->data));
+    DNNL_TRY(add_mask(device, kernel, shapes));
     return add_channels(device, kernel, shapes, channels, 6);
 }
 
@@ -82,11 +104,12 @@ static dnnl_status_t make(dpb_device *device, struct dpb_cpu_kernel *kernel, enu
 
     DNNL_TRY(shapes_init(&shapes, &a->x));
     if (op == DPB_OP_BATCHNORM_BWD)
-        return make_backward(device, kernel, &shapes, a->eps);
-    DNNL_TRY(forward_desc(&desc, &shapes, a->eps, a->training));
+        return make_backward(device, kernel, &shapes);
+    DNNL_TRY(forward_desc(&desc, &shapes, &kernel->key));
     DNNL_TRY(dpb_cpu_kernel_create(device, kernel, &desc, NULL, NULL));
     DNNL_TRY(dpb_cpu_kernel_add(device, kernel, DNNL_ARG_SRC, &shapes.data));
     DNNL_TRY(dpb_cpu_kernel_add(device, kernel, DNNL_ARG_DST, &shapes.data));
+    DNNL_TRY(add_mask(device, kernel, &shapes));
     return add_channels(device, kernel, &shapes, channels, 4);
 }
 
@@ -110,7 +133,7 @@ dpb_status dpb_cpu_batchnorm(dpb_device *device, enum dpb_op op, const void *arg
     struct dpb_cpu_kernel *kernel;
     dnnl_status_t status;
 
-    key.flags = running ? 0 : TRAINING;
+    key.flags = (running ? 0 : TRAINING) | (a->relu ? WITH_RELU : 0);
     geometry(&a->x, key.dim);
     key.number[0] = a->eps;
     DPB_TRY(dpb_cpu_kernel_get(device, &key, make, op, args, &kernel));
@@ -118,6 +141,7 @@ dpb_status dpb_cpu_batchnorm(dpb_device *device, enum dpb_op op, const void *arg
     dpb_cpu_kernel_set(kernel, DNNL_ARG_MEAN, running ? a->running_mean : a->save_mean);
     dpb_cpu_kernel_set(kernel, DNNL_ARG_VARIANCE, running ? a->running_var : a->save_var);
     dpb_cpu_kernel_set(kernel, DNNL_ARG_SCALE, a->gamma);
+    dpb_cpu_kernel_set(kernel, DNNL_ARG_WORKSPACE, a->mask);
     if (fwd) {
         dpb_cpu_kernel_set(kernel, DNNL_ARG_SHIFT, a->beta);
         dpb_cpu_kernel_set(kernel, DNNL_ARG_DST, a->y.data);

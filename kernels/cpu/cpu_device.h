@@ -55,7 +55,7 @@ void dpb_cpu_binding_close(struct dpb_cpu_binding *binding);
             return dnnl_try_st_;                                                                   \
     } while (0)
 
-#define DPB_CPU_SLOTS 10 /* batchnorm-bwd takes eight and a scratchpad */
+#define DPB_CPU_SLOTS 11 /* batchnorm-bwd takes nine, a mask and a scratchpad */
 
 #define DPB_CPU_PACKINGS 3
 
@@ -147,11 +147,13 @@ dpb_status dpb_cpu_kernel_get(dpb_device *device, const struct dpb_cpu_key *key,
                               struct dpb_cpu_kernel **kernel);
 void dpb_cpu_kernels_free(dpb_device *device);
 
-/* ---- operators; arguments have been checked, fp32 ---- */
+/* ---- operators; arguments have been checked, in an element type that the table in device_cpu.c
+ * gives the operator ---- */
 
 dpb_status dpb_cpu_matmul(dpb_device *device, enum dpb_op op, const void *args);
 dpb_status dpb_cpu_conv(dpb_device *device, enum dpb_op op, const void *args);
 dpb_status dpb_cpu_batchnorm(dpb_device *device, enum dpb_op op, const void *args);
+dpb_status dpb_cpu_batchnorm_half(dpb_device *device, enum dpb_op op, const void *args);
 dpb_status dpb_cpu_pool(dpb_device *device, enum dpb_op op, const void *args);
 dpb_status dpb_cpu_relu(dpb_device *device, enum dpb_op op, const void *args);
 dpb_status dpb_cpu_bias(dpb_device *device, enum dpb_op op, const void *args);
@@ -164,6 +166,7 @@ dpb_status dpb_cpu_lamb(dpb_device *device, enum dpb_op op, const void *args);
 dpb_status dpb_cpu_lars(dpb_device *device, enum dpb_op op, const void *args);
 dpb_status dpb_cpu_adagrad(dpb_device *device, enum dpb_op op, const void *args);
 dpb_status dpb_cpu_scale(dpb_device *device, enum dpb_op op, const void *args);
+dpb_status dpb_cpu_cast(dpb_device *device, enum dpb_op op, const void *args);
 dpb_status dpb_cpu_add(dpb_device *device, enum dpb_op op, const void *args);
 dpb_status dpb_cpu_activation(dpb_device *device, enum dpb_op op, const void *args);
 dpb_status dpb_cpu_dropout(dpb_device *device, enum dpb_op op, const void *args);

@@ -123,6 +123,21 @@ static const char *isa_text(void)
     return strncmp(text, prefix, sizeof(prefix) - 1) == 0 ? text + sizeof(prefix) - 1 : text;
 }
 
+static bool has_isa(unsigned isa)
+{
+    return ((unsigned)dnnl_get_effective_cpu_isa() & isa) == isa;
+}
+
+/* How oneDNN 2.6 computes in bf16; NULL: not at all. */
+static const char *bf16_text(void)
+{
+    if (has_isa(dnnl_cpu_isa_avx512_core_amx))
+        return "native amx_bf16";
+    if (has_isa(dnnl_cpu_isa_avx512_core_bf16))
+        return "native avx512_bf16";
+    return has_isa(dnnl_cpu_isa_avx512_core) ? "emulated by avx512" : NULL;
+}
+
 static dpb_json *describe(dpb_device *device)
 {
     const struct dpb_cpu_binding *binding = &device->binding;
@@ -148,6 +163,10 @@ static dpb_json *describe(dpb_device *device)
         dpb_json_set_int(json, "numa_node", binding->numa_node);
     else
         dpb_json_set_absent(json, "numa_node", "not known");
+    if (bf16_text())
+        dpb_json_set_string(json, "bf16", bf16_text());
+    else
+        dpb_json_set_absent(json, "bf16", "oneDNN needs AVX-512 for it");
     snprintf(text, sizeof(text), "%d.%d.%d", version->major, version->minor, version->patch);
     dpb_json_set_string(json, "onednn", text);
     return json;
@@ -266,10 +285,18 @@ static dpb_status mark_elapsed_ns(dpb_event_mark *from, dpb_event_mark *to, int6
 
 /* ---- operators ---- */
 
+/* Where an operator takes bf16. */
+enum bf16_support {
+    NO_BF16,
+    BF16,       /* everywhere: loops of ours */
+    BF16_ONEDNN /* where oneDNN does: with AVX-512 and more */
+};
+
 struct operator
 {
     dpb_status (*run)(dpb_device * device, enum dpb_op op, const void *args);
     bool locked; /* uses the device's kernels and buffers */
+    enum bf16_support bf16;
 };
 
 static const struct operator operators[] = {
@@ -287,6 +314,10 @@ static const struct operator operators[] = {
         [DPB_OP_BIAS_BWD] = {dpb_cpu_bias, false},
         [DPB_OP_BATCHNORM_FWD] = {dpb_cpu_batchnorm, true},
         [DPB_OP_BATCHNORM_BWD] = {dpb_cpu_batchnorm, true},
+        [DPB_OP_BATCHNORM_STATS] = {dpb_cpu_batchnorm_half, false, BF16},
+        [DPB_OP_BATCHNORM_APPLY] = {dpb_cpu_batchnorm_half, false, BF16},
+        [DPB_OP_BATCHNORM_BWD_SUMS] = {dpb_cpu_batchnorm_half, false, BF16},
+        [DPB_OP_BATCHNORM_BWD_APPLY] = {dpb_cpu_batchnorm_half, false, BF16},
         [DPB_OP_SOFTMAX_XENT_FWD] = {dpb_cpu_softmax_xent, false},
         [DPB_OP_SOFTMAX_XENT_BWD] = {dpb_cpu_softmax_xent, false},
         [DPB_OP_INTERACTION_FWD] = {dpb_cpu_interaction, false},
@@ -300,6 +331,7 @@ static const struct operator operators[] = {
         [DPB_OP_ADAGRAD] = {dpb_cpu_adagrad, false},
         [DPB_OP_ROWWISE_ADAGRAD] = {dpb_cpu_adagrad, false},
         [DPB_OP_SCALE] = {dpb_cpu_scale, false},
+        [DPB_OP_CAST] = {dpb_cpu_cast, false, BF16},
         [DPB_OP_ADD] = {dpb_cpu_add, false},
         [DPB_OP_GELU_FWD] = {dpb_cpu_activation, true},
         [DPB_OP_GELU_BWD] = {dpb_cpu_activation, true},
@@ -320,22 +352,33 @@ _Static_assert(sizeof(operators) / sizeof(operators[0]) == DPB_OP_COUNT, "an ope
 static bool op_supported(dpb_device *device, enum dpb_op op, enum dpb_dtype dtype)
 {
     (void)device;
-    return (unsigned)op < DPB_OP_COUNT && operators[op].run && dtype == DPB_F32;
+    if ((unsigned)op >= DPB_OP_COUNT)
+        return false;
+    return dtype == DPB_F32 ||
+           (dtype == DPB_BF16 &&
+            (operators[op].bf16 == BF16 || (operators[op].bf16 == BF16_ONEDNN && bf16_text())));
+}
+
+static dpb_status unsupported(enum dpb_op op, enum dpb_dtype dtype)
+{
+    dpb_error("cpu: operator \"%s\" does not do %s", dpb_op_text(op), dpb_dtype_text(dtype));
+    dpb_log_hint(dtype == DPB_BF16 && operators[op].bf16 == BF16_ONEDNN
+                         ? "this CPU has no AVX-512, which oneDNN needs for bf16: compute in fp32"
+                         : "compute in fp32");
+    return DPB_ERR_UNSUPPORTED;
 }
 
 static dpb_status op_launch(dpb_device *device, enum dpb_op op, const void *args,
                             dpb_stream *stream)
 {
+    enum dpb_dtype dtype;
     dpb_status st;
 
     (void)stream;
     DPB_TRY(dpb_op_args_check(op, args));
-    if (dpb_op_args_dtype(op, args) != DPB_F32) {
-        dpb_error("cpu: operator \"%s\" does not do %s", dpb_op_text(op),
-                  dpb_dtype_text(dpb_op_args_dtype(op, args)));
-        dpb_log_hint("the CPU device computes in fp32");
-        return DPB_ERR_UNSUPPORTED;
-    }
+    dtype = dpb_op_args_dtype(op, args);
+    if (!op_supported(device, op, dtype))
+        return unsupported(op, dtype);
     dpb_cpu_threads_set(device->threads);
     if (!operators[op].locked)
         return operators[op].run(device, op, args);

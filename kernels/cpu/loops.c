@@ -1,11 +1,10 @@
-/* Our own loops: sum, ReLU, bias, scale, softmax with cross-entropy. Written so that the compiler
- * vectorises them; they are limited by memory. Threads split elements, columns or rows, never a
- * sum, so the number of threads does not change a bit. */
-#include "cpu_device.h"
-
+/* Our own loops: cast, sum, ReLU, bias, scale, softmax with cross-entropy. Written so that the
+ * compiler vectorises them; they are limited by memory. Threads split elements, columns or rows,
+ * never a sum, so the number of threads does not change a bit. */
 #include <math.h>
 #include <string.h>
 
+#include "bf16.h"
 #include "dpb_log.h"
 #include "vector_exp.h"
 
@@ -40,6 +39,48 @@ dpb_status dpb_cpu_relu(dpb_device *device, enum dpb_op op, const void *args)
 
     dpb_cpu_parallel(device->threads, dpb_tensor_numel(&a.y), GRAIN,
                      op == DPB_OP_RELU_FWD ? relu_fwd : relu_bwd, &a);
+    return DPB_OK;
+}
+
+DPB_CPU_CLONES static void narrow(void *ctx, int64_t begin, int64_t end)
+{
+    const struct dpb_cast_args *a = ctx;
+    const float *from = a->from.data;
+    uint16_t *to = a->to.data;
+
+    for (int64_t i = begin; i < end; i++)
+        to[i] = dpb_cpu_to_bf16(from[i]);
+}
+
+DPB_CPU_CLONES static void widen(void *ctx, int64_t begin, int64_t end)
+{
+    const struct dpb_cast_args *a = ctx;
+    const uint16_t *from = a->from.data;
+    float *to = a->to.data;
+
+    for (int64_t i = begin; i < end; i++)
+        to[i] = dpb_cpu_from_bf16(from[i]);
+}
+
+static void copy(void *ctx, int64_t begin, int64_t end)
+{
+    const struct dpb_cast_args *a = ctx;
+    size_t bytes = dpb_dtype_bytes(a->from.dtype);
+
+    memmove((char *)a->to.data + (size_t)begin * bytes,
+            (const char *)a->from.data + (size_t)begin * bytes, (size_t)(end - begin) * bytes);
+}
+
+dpb_status dpb_cpu_cast(dpb_device *device, enum dpb_op op, const void *args)
+{
+    struct dpb_cast_args a = *(const struct dpb_cast_args *)args;
+
+    (void)op;
+    dpb_cpu_parallel(device->threads, dpb_tensor_numel(&a.from), GRAIN,
+                     a.from.dtype == a.to.dtype ? copy
+                     : a.to.dtype == DPB_BF16   ? narrow
+                                                : widen,
+                     &a);
     return DPB_OK;
 }
 

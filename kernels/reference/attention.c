@@ -78,11 +78,11 @@ static dpb_status forward(const struct dpb_attention_args *args)
     struct dpb_ref_arrays arrays = {.dtype = args->q.dtype};
     const int64_t *dim = args->q.dim;
     int64_t rows = dim[0] * dim[1], width = dim[2] * dim[3];
-    const double *q = dpb_ref_read_rows(&arrays, args->q.data, rows, width, args->stride);
-    const double *k = dpb_ref_read_rows(&arrays, args->k.data, rows, width, args->stride);
-    const double *v = dpb_ref_read_rows(&arrays, args->v.data, rows, width, args->stride);
-    double *y = dpb_ref_write(&arrays, args->y.data, rows * width);
-    double *prob = dpb_ref_write(&arrays, args->prob.data, dpb_tensor_numel(&args->prob));
+    const double *q = dpb_ref_read_rows(&arrays, &args->q, rows, width, args->stride);
+    const double *k = dpb_ref_read_rows(&arrays, &args->k, rows, width, args->stride);
+    const double *v = dpb_ref_read_rows(&arrays, &args->v, rows, width, args->stride);
+    double *y = dpb_ref_write_tensor(&arrays, &args->y);
+    double *prob = dpb_ref_write_tensor(&arrays, &args->prob);
 
     for (int64_t i = 0; !arrays.failed && i < dim[0] * dim[2]; i++) {
         struct head head = {i / dim[2], i % dim[2], dim[1], dim[2], dim[3]};
@@ -125,14 +125,14 @@ static dpb_status backward(const struct dpb_attention_args *args)
     const int64_t *dim = args->q.dim;
     int64_t rows = dim[0] * dim[1], width = dim[2] * dim[3];
     struct backward at = {
-            .q = dpb_ref_read_rows(&arrays, args->q.data, rows, width, args->stride),
-            .k = dpb_ref_read_rows(&arrays, args->k.data, rows, width, args->stride),
-            .v = dpb_ref_read_rows(&arrays, args->v.data, rows, width, args->stride),
-            .dy = dpb_ref_read(&arrays, args->dy.data, rows * width),
-            .prob = dpb_ref_read(&arrays, args->prob.data, dpb_tensor_numel(&args->prob)),
-            .dq = dpb_ref_write_rows(&arrays, args->dq.data, rows, width, args->stride),
-            .dk = dpb_ref_write_rows(&arrays, args->dk.data, rows, width, args->stride),
-            .dv = dpb_ref_write_rows(&arrays, args->dv.data, rows, width, args->stride),
+            .q = dpb_ref_read_rows(&arrays, &args->q, rows, width, args->stride),
+            .k = dpb_ref_read_rows(&arrays, &args->k, rows, width, args->stride),
+            .v = dpb_ref_read_rows(&arrays, &args->v, rows, width, args->stride),
+            .dy = dpb_ref_read_tensor(&arrays, &args->dy),
+            .prob = dpb_ref_read_tensor(&arrays, &args->prob),
+            .dq = dpb_ref_write_rows(&arrays, &args->dq, rows, width, args->stride),
+            .dk = dpb_ref_write_rows(&arrays, &args->dk, rows, width, args->stride),
+            .dv = dpb_ref_write_rows(&arrays, &args->dv, rows, width, args->stride),
     };
 
     for (int64_t i = 0; !arrays.failed && i < dim[0] * dim[2]; i++) {

@@ -7,17 +7,16 @@ dpb_status dpb_ref_conv(enum dpb_op op, const void *op_args)
     const struct dpb_conv_args *args = op_args;
     struct dpb_ref_arrays arrays = {.dtype = args->y.dtype};
     const int64_t *xd = args->x.dim, *wd = args->w.dim, *yd = args->y.dim;
-    int64_t x_numel = dpb_tensor_numel(&args->x), w_numel = dpb_tensor_numel(&args->w);
     int64_t y_numel = dpb_tensor_numel(&args->y);
     bool fwd = op == DPB_OP_CONV_FWD, bwd_data = op == DPB_OP_CONV_BWD_DATA;
     bool bwd_weights = op == DPB_OP_CONV_BWD_WEIGHTS;
-    const double *x = bwd_data ? NULL : dpb_ref_read(&arrays, args->x.data, x_numel);
-    const double *w = bwd_weights ? NULL : dpb_ref_read(&arrays, args->w.data, w_numel);
-    const double *y = fwd ? NULL : dpb_ref_read(&arrays, args->y.data, y_numel);
+    const double *x = bwd_data ? NULL : dpb_ref_read_tensor(&arrays, &args->x);
+    const double *w = bwd_weights ? NULL : dpb_ref_read_tensor(&arrays, &args->w);
+    const double *y = fwd ? NULL : dpb_ref_read_tensor(&arrays, &args->y);
     const double *bias = fwd && args->bias ? dpb_ref_read(&arrays, args->bias, wd[0]) : NULL;
-    double *sum = bwd_data      ? dpb_ref_write(&arrays, args->x.data, x_numel)
-                  : bwd_weights ? dpb_ref_write(&arrays, args->w.data, w_numel)
-                                : dpb_ref_write(&arrays, args->y.data, y_numel);
+    double *sum = bwd_data      ? dpb_ref_write_tensor(&arrays, &args->x)
+                  : bwd_weights ? dpb_ref_write_tensor(&arrays, &args->w)
+                                : dpb_ref_write_tensor(&arrays, &args->y);
     double *dbias = bwd_weights && args->bias ? dpb_ref_write(&arrays, args->bias, wd[0]) : NULL;
 
     if (arrays.failed)

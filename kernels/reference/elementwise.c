@@ -1,18 +1,32 @@
-/* Sum of two tensors, GELU, tanh, dropout. */
+/* Cast, sum of two tensors, GELU, tanh, dropout. */
 #include "reference_arrays.h"
 
 #include <math.h>
 
 #include "dpb_rng.h"
 
+dpb_status dpb_ref_cast(enum dpb_op op, const void *op_args)
+{
+    const struct dpb_cast_args *args = op_args;
+    struct dpb_ref_arrays arrays = {.dtype = args->from.dtype};
+    int64_t numel = dpb_tensor_numel(&args->from);
+    const double *from = dpb_ref_read_tensor(&arrays, &args->from);
+    double *to = dpb_ref_write_tensor(&arrays, &args->to);
+
+    (void)op;
+    for (int64_t i = 0; !arrays.failed && i < numel; i++)
+        to[i] = from[i];
+    return dpb_ref_finish(&arrays, DPB_OK);
+}
+
 dpb_status dpb_ref_add(enum dpb_op op, const void *op_args)
 {
     const struct dpb_add_args *args = op_args;
     struct dpb_ref_arrays arrays = {.dtype = args->y.dtype};
     int64_t numel = dpb_tensor_numel(&args->y);
-    const double *a = dpb_ref_read(&arrays, args->a.data, numel);
-    const double *b = dpb_ref_read(&arrays, args->b.data, numel);
-    double *y = dpb_ref_write(&arrays, args->y.data, numel);
+    const double *a = dpb_ref_read_tensor(&arrays, &args->a);
+    const double *b = dpb_ref_read_tensor(&arrays, &args->b);
+    double *y = dpb_ref_write_tensor(&arrays, &args->y);
 
     (void)op;
     for (int64_t i = 0; !arrays.failed && i < numel; i++)
@@ -45,9 +59,9 @@ dpb_status dpb_ref_gelu(enum dpb_op op, const void *op_args)
     struct dpb_ref_arrays arrays = {.dtype = args->x.dtype};
     int64_t numel = dpb_tensor_numel(&args->x);
     bool fwd = op == DPB_OP_GELU_FWD;
-    const double *x = dpb_ref_read(&arrays, args->x.data, numel);
-    const double *dy = fwd ? NULL : dpb_ref_read(&arrays, args->dy.data, numel);
-    double *out = dpb_ref_write(&arrays, fwd ? args->y.data : args->dx.data, numel);
+    const double *x = dpb_ref_read_tensor(&arrays, &args->x);
+    const double *dy = fwd ? NULL : dpb_ref_read_tensor(&arrays, &args->dy);
+    double *out = dpb_ref_write_tensor(&arrays, fwd ? &args->y : &args->dx);
 
     for (int64_t i = 0; !arrays.failed && i < numel; i++)
         out[i] = fwd ? gelu(x[i], args->tanh_form) : dy[i] * gelu_slope(x[i], args->tanh_form);
@@ -60,9 +74,9 @@ dpb_status dpb_ref_tanh(enum dpb_op op, const void *op_args)
     struct dpb_ref_arrays arrays = {.dtype = args->y.dtype};
     int64_t numel = dpb_tensor_numel(&args->y);
     bool fwd = op == DPB_OP_TANH_FWD;
-    const double *in = dpb_ref_read(&arrays, fwd ? args->x.data : args->y.data, numel);
-    const double *dy = fwd ? NULL : dpb_ref_read(&arrays, args->dy.data, numel);
-    double *out = dpb_ref_write(&arrays, fwd ? args->y.data : args->dx.data, numel);
+    const double *in = dpb_ref_read_tensor(&arrays, fwd ? &args->x : &args->y);
+    const double *dy = fwd ? NULL : dpb_ref_read_tensor(&arrays, &args->dy);
+    double *out = dpb_ref_write_tensor(&arrays, fwd ? &args->y : &args->dx);
 
     for (int64_t i = 0; !arrays.failed && i < numel; i++)
         out[i] = fwd ? tanh(in[i]) : dy[i] * (1.0 - in[i] * in[i]);
@@ -87,8 +101,8 @@ dpb_status dpb_ref_dropout(enum dpb_op op, const void *op_args)
     const struct dpb_tensor *from = fwd ? &args->x : &args->dy, *to = fwd ? &args->y : &args->dx;
     struct dpb_ref_arrays arrays = {.dtype = from->dtype};
     int64_t numel = dpb_tensor_numel(from);
-    const double *in = dpb_ref_read(&arrays, from->data, numel);
-    double *out = dpb_ref_write(&arrays, to->data, numel);
+    const double *in = dpb_ref_read_tensor(&arrays, from);
+    double *out = dpb_ref_write_tensor(&arrays, to);
 
     for (int64_t i = 0; !arrays.failed && i < numel; i++)
         out[i] = in[i] * dpb_ref_dropout_factor(args->keep, args->seed, args->offset, i);

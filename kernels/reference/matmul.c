@@ -3,14 +3,14 @@
 dpb_status dpb_ref_matmul(enum dpb_op op, const void *op_args)
 {
     const struct dpb_matmul_args *args = op_args;
-    struct dpb_ref_arrays arrays = {.dtype = args->c.dtype};
+    struct dpb_ref_arrays arrays = {.dtype = args->a.dtype};
     int64_t m = args->c.dim[0], n = args->c.dim[1], k = args->a.dim[args->trans_a ? 0 : 1];
-    const double *a = dpb_ref_read(&arrays, args->a.data, m * k);
-    const double *b = dpb_ref_read(&arrays, args->b.data, k * n);
+    const double *a = dpb_ref_read_tensor(&arrays, &args->a);
+    const double *b = dpb_ref_read_tensor(&arrays, &args->b);
     const double *bias = args->bias ? dpb_ref_read(&arrays, args->bias, n) : NULL;
     /* With beta 0, C is not read: it may hold anything. */
-    double *c = args->beta == 0.0f ? dpb_ref_write(&arrays, args->c.data, m * n)
-                                   : dpb_ref_update(&arrays, args->c.data, m * n);
+    double *c = args->beta == 0.0f ? dpb_ref_write_tensor(&arrays, &args->c)
+                                   : dpb_ref_update_tensor(&arrays, &args->c);
 
     (void)op;
     if (arrays.failed)

@@ -7,9 +7,9 @@ dpb_status dpb_ref_relu(enum dpb_op op, const void *op_args)
     struct dpb_ref_arrays arrays = {.dtype = args->y.dtype};
     int64_t numel = dpb_tensor_numel(&args->y);
     bool fwd = op == DPB_OP_RELU_FWD;
-    const double *in = dpb_ref_read(&arrays, fwd ? args->x.data : args->y.data, numel);
-    const double *dy = fwd ? NULL : dpb_ref_read(&arrays, args->dy.data, numel);
-    double *out = dpb_ref_write(&arrays, fwd ? args->y.data : args->dx.data, numel);
+    const double *in = dpb_ref_read_tensor(&arrays, fwd ? &args->x : &args->y);
+    const double *dy = fwd ? NULL : dpb_ref_read_tensor(&arrays, &args->dy);
+    double *out = dpb_ref_write_tensor(&arrays, fwd ? &args->y : &args->dx);
 
     for (int64_t i = 0; !arrays.failed && i < numel; i++)
         out[i] = !(in[i] > 0.0) ? 0.0 : fwd ? in[i] : dy[i];
@@ -22,10 +22,10 @@ dpb_status dpb_ref_bias(enum dpb_op op, const void *op_args)
     struct dpb_ref_arrays arrays = {.dtype = args->y.dtype};
     int64_t m = args->y.dim[0], n = args->y.dim[1];
     bool fwd = op == DPB_OP_BIAS_FWD;
-    const double *in = dpb_ref_read(&arrays, fwd ? args->x.data : args->y.data, m * n);
+    const double *in = dpb_ref_read_tensor(&arrays, fwd ? &args->x : &args->y);
     const double *bias = fwd ? dpb_ref_read(&arrays, args->bias, n) : NULL;
-    double *out = fwd ? dpb_ref_write(&arrays, args->y.data, m * n)
-                      : dpb_ref_write(&arrays, args->bias, n);
+    double *out =
+            fwd ? dpb_ref_write_tensor(&arrays, &args->y) : dpb_ref_write(&arrays, args->bias, n);
 
     for (int64_t i = 0; !arrays.failed && i < m * n; i++) {
         if (fwd)

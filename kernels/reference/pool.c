@@ -57,13 +57,13 @@ dpb_status dpb_ref_pool(enum dpb_op op, const void *op_args)
 {
     const struct dpb_pool_args *args = op_args;
     struct dpb_ref_arrays arrays = {.dtype = args->y.dtype};
-    int64_t x_numel = dpb_tensor_numel(&args->x), y_numel = dpb_tensor_numel(&args->y);
+    int64_t y_numel = dpb_tensor_numel(&args->y);
     bool fwd = op == DPB_OP_POOL_MAX_FWD || op == DPB_OP_POOL_AVG_FWD;
     int windows = args->kernel * args->kernel;
-    const double *in = fwd ? dpb_ref_read(&arrays, args->x.data, x_numel)
-                           : dpb_ref_read(&arrays, args->y.data, y_numel);
-    double *out = fwd ? dpb_ref_write(&arrays, args->y.data, y_numel)
-                      : dpb_ref_write(&arrays, args->x.data, x_numel);
+    const double *in =
+            fwd ? dpb_ref_read_tensor(&arrays, &args->x) : dpb_ref_read_tensor(&arrays, &args->y);
+    double *out =
+            fwd ? dpb_ref_write_tensor(&arrays, &args->y) : dpb_ref_write_tensor(&arrays, &args->x);
     dpb_status st = DPB_OK;
 
     if (arrays.failed)

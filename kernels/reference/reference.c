@@ -1,11 +1,13 @@
 #include "reference_arrays.h"
 
+#include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "dpb_log.h"
 
-static double *add(struct dpb_ref_arrays *arrays, void *to, int64_t rows, int64_t columns,
-                   int64_t stride)
+static double *add(struct dpb_ref_arrays *arrays, enum dpb_dtype dtype, void *to, int64_t rows,
+                   int64_t columns, int64_t stride)
 {
     double *values;
 
@@ -17,12 +19,41 @@ static double *add(struct dpb_ref_arrays *arrays, void *to, int64_t rows, int64_
         return NULL;
     }
     arrays->item[arrays->count].values = values;
+    arrays->item[arrays->count].dtype = dtype;
     arrays->item[arrays->count].to = to;
     arrays->item[arrays->count].rows = rows;
     arrays->item[arrays->count].columns = columns;
     arrays->item[arrays->count].stride = stride;
     arrays->count++;
     return values;
+}
+
+/* bf16 is the upper half of an fp32. */
+static double from_bf16(uint16_t half)
+{
+    uint32_t bits = (uint32_t)half << 16;
+    float value;
+
+    memcpy(&value, &bits, sizeof(value));
+    return (double)value;
+}
+
+/* To nearest, ties to even: the spacing of the 8 bits' significands around `value` is 2^(e - 8), at
+ * least that of the subnormal numbers, 2^-133. */
+static uint16_t to_bf16(double value)
+{
+    uint32_t bits;
+    float rounded;
+    int e = 0;
+
+    if (isfinite(value)) {
+        frexp(value, &e);
+        e = e < -125 ? -125 : e;
+        value = ldexp(nearbyint(ldexp(value, 8 - e)), e - 8);
+    }
+    rounded = (float)value;
+    memcpy(&bits, &rounded, sizeof(bits));
+    return (uint16_t)(bits >> 16);
 }
 
 static void load(double *values, enum dpb_dtype dtype, const void *from, int64_t rows,
@@ -32,8 +63,9 @@ static void load(double *values, enum dpb_dtype dtype, const void *from, int64_t
         for (int64_t j = 0; j < columns; j++) {
             int64_t at = i * stride + j;
 
-            *values++ = dtype == DPB_F64 ? ((const double *)from)[at]
-                                         : (double)((const float *)from)[at];
+            *values++ = dtype == DPB_F64    ? ((const double *)from)[at]
+                        : dtype == DPB_BF16 ? from_bf16(((const uint16_t *)from)[at])
+                                            : (double)((const float *)from)[at];
         }
     }
 }
@@ -47,36 +79,70 @@ static void store(void *to, enum dpb_dtype dtype, const double *values, int64_t 
 
             if (dtype == DPB_F64)
                 ((double *)to)[at] = *values++;
+            else if (dtype == DPB_BF16)
+                ((uint16_t *)to)[at] = to_bf16(*values++);
             else
                 ((float *)to)[at] = (float)*values++;
         }
     }
 }
 
-const double *dpb_ref_read_rows(struct dpb_ref_arrays *arrays, const void *from, int64_t rows,
-                                int64_t columns, int64_t stride)
+const double *dpb_ref_read_rows(struct dpb_ref_arrays *arrays, const struct dpb_tensor *from,
+                                int64_t rows, int64_t columns, int64_t stride)
 {
-    double *values = add(arrays, NULL, rows, columns, stride);
+    double *values = add(arrays, from->dtype, NULL, rows, columns, stride);
 
     if (values)
-        load(values, arrays->dtype, from, rows, columns, stride);
+        load(values, from->dtype, from->data, rows, columns, stride);
     return values;
 }
 
-double *dpb_ref_write_rows(struct dpb_ref_arrays *arrays, void *to, int64_t rows, int64_t columns,
-                           int64_t stride)
+double *dpb_ref_write_rows(struct dpb_ref_arrays *arrays, const struct dpb_tensor *to, int64_t rows,
+                           int64_t columns, int64_t stride)
 {
-    return add(arrays, to, rows, columns, stride);
+    return add(arrays, to->dtype, to->data, rows, columns, stride);
+}
+
+const double *dpb_ref_read_tensor(struct dpb_ref_arrays *arrays, const struct dpb_tensor *from)
+{
+    int64_t numel = dpb_tensor_numel(from);
+
+    return dpb_ref_read_rows(arrays, from, 1, numel, numel);
+}
+
+double *dpb_ref_write_tensor(struct dpb_ref_arrays *arrays, const struct dpb_tensor *to)
+{
+    int64_t numel = dpb_tensor_numel(to);
+
+    return dpb_ref_write_rows(arrays, to, 1, numel, numel);
+}
+
+double *dpb_ref_update_tensor(struct dpb_ref_arrays *arrays, const struct dpb_tensor *to)
+{
+    double *values = dpb_ref_write_tensor(arrays, to);
+
+    if (values)
+        load(values, to->dtype, to->data, 1, dpb_tensor_numel(to), 0);
+    return values;
+}
+
+static enum dpb_dtype of_numbers(const struct dpb_ref_arrays *arrays)
+{
+    return arrays->dtype == DPB_F64 ? DPB_F64 : DPB_F32;
 }
 
 const double *dpb_ref_read(struct dpb_ref_arrays *arrays, const void *from, int64_t numel)
 {
-    return dpb_ref_read_rows(arrays, from, 1, numel, numel);
+    double *values = add(arrays, of_numbers(arrays), NULL, 1, numel, numel);
+
+    if (values)
+        load(values, of_numbers(arrays), from, 1, numel, numel);
+    return values;
 }
 
 double *dpb_ref_write(struct dpb_ref_arrays *arrays, void *to, int64_t numel)
 {
-    return dpb_ref_write_rows(arrays, to, 1, numel, numel);
+    return add(arrays, of_numbers(arrays), to, 1, numel, numel);
 }
 
 double *dpb_ref_update(struct dpb_ref_arrays *arrays, void *to, int64_t numel)
@@ -84,7 +150,7 @@ double *dpb_ref_update(struct dpb_ref_arrays *arrays, void *to, int64_t numel)
     double *values = dpb_ref_write(arrays, to, numel);
 
     if (values)
-        load(values, arrays->dtype, to, 1, numel, numel);
+        load(values, of_numbers(arrays), to, 1, numel, numel);
     return values;
 }
 
@@ -97,8 +163,8 @@ dpb_status dpb_ref_finish(struct dpb_ref_arrays *arrays, dpb_status st)
     }
     for (int i = 0; i < arrays->count; i++) {
         if (st == DPB_OK && arrays->item[i].to)
-            store(arrays->item[i].to, arrays->dtype, arrays->item[i].values, arrays->item[i].rows,
-                  arrays->item[i].columns, arrays->item[i].stride);
+            store(arrays->item[i].to, arrays->item[i].dtype, arrays->item[i].values,
+                  arrays->item[i].rows, arrays->item[i].columns, arrays->item[i].stride);
         free(arrays->item[i].values);
     }
     return st;
@@ -121,6 +187,10 @@ static const reference references[] = {
         [DPB_OP_BIAS_BWD] = dpb_ref_bias,
         [DPB_OP_BATCHNORM_FWD] = dpb_ref_batchnorm,
         [DPB_OP_BATCHNORM_BWD] = dpb_ref_batchnorm,
+        [DPB_OP_BATCHNORM_STATS] = dpb_ref_batchnorm,
+        [DPB_OP_BATCHNORM_APPLY] = dpb_ref_batchnorm,
+        [DPB_OP_BATCHNORM_BWD_SUMS] = dpb_ref_batchnorm,
+        [DPB_OP_BATCHNORM_BWD_APPLY] = dpb_ref_batchnorm,
         [DPB_OP_SOFTMAX_XENT_FWD] = dpb_ref_softmax_xent,
         [DPB_OP_SOFTMAX_XENT_BWD] = dpb_ref_softmax_xent,
         [DPB_OP_INTERACTION_FWD] = dpb_ref_interaction,
@@ -134,6 +204,7 @@ static const reference references[] = {
         [DPB_OP_ADAGRAD] = dpb_ref_adagrad,
         [DPB_OP_ROWWISE_ADAGRAD] = dpb_ref_adagrad,
         [DPB_OP_SCALE] = dpb_ref_scale,
+        [DPB_OP_CAST] = dpb_ref_cast,
         [DPB_OP_ADD] = dpb_ref_add,
         [DPB_OP_GELU_FWD] = dpb_ref_gelu,
         [DPB_OP_GELU_BWD] = dpb_ref_gelu,

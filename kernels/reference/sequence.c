@@ -8,10 +8,10 @@ static dpb_status layernorm_fwd(const struct dpb_layernorm_args *args)
 {
     struct dpb_ref_arrays arrays = {.dtype = args->x.dtype};
     int64_t m = args->x.dim[0], n = args->x.dim[1];
-    const double *x = dpb_ref_read(&arrays, args->x.data, m * n);
+    const double *x = dpb_ref_read_tensor(&arrays, &args->x);
     const double *gamma = dpb_ref_read(&arrays, args->gamma, n);
     const double *beta = dpb_ref_read(&arrays, args->beta, n);
-    double *y = dpb_ref_write(&arrays, args->y.data, m * n);
+    double *y = dpb_ref_write_tensor(&arrays, &args->y);
     double *mean = dpb_ref_write(&arrays, args->save_mean, m);
     double *rstd = dpb_ref_write(&arrays, args->save_rstd, m);
 
@@ -33,12 +33,12 @@ static dpb_status layernorm_bwd(const struct dpb_layernorm_args *args)
 {
     struct dpb_ref_arrays arrays = {.dtype = args->x.dtype};
     int64_t m = args->x.dim[0], n = args->x.dim[1];
-    const double *x = dpb_ref_read(&arrays, args->x.data, m * n);
-    const double *dy = dpb_ref_read(&arrays, args->dy.data, m * n);
+    const double *x = dpb_ref_read_tensor(&arrays, &args->x);
+    const double *dy = dpb_ref_read_tensor(&arrays, &args->dy);
     const double *gamma = dpb_ref_read(&arrays, args->gamma, n);
     const double *mean = dpb_ref_read(&arrays, args->save_mean, m);
     const double *rstd = dpb_ref_read(&arrays, args->save_rstd, m);
-    double *dx = dpb_ref_write(&arrays, args->dx.data, m * n);
+    double *dx = dpb_ref_write_tensor(&arrays, &args->dx);
     double *dgamma = dpb_ref_write(&arrays, args->dgamma, n);
     double *dbeta = dpb_ref_write(&arrays, args->dbeta, n);
 
@@ -79,9 +79,8 @@ dpb_status dpb_ref_embedding(enum dpb_op op, const void *op_args)
     double *out;
 
     DPB_TRY(dpb_op_ids_check(op, args->ids, m, (fwd ? from : to)->dim[0]));
-    in = dpb_ref_read(&arrays, from->data, dpb_tensor_numel(from));
-    out = args->accumulate ? dpb_ref_update(&arrays, to->data, dpb_tensor_numel(to))
-                           : dpb_ref_write(&arrays, to->data, dpb_tensor_numel(to));
+    in = dpb_ref_read_tensor(&arrays, from);
+    out = args->accumulate ? dpb_ref_update_tensor(&arrays, to) : dpb_ref_write_tensor(&arrays, to);
     for (int64_t i = 0; !arrays.failed && i < m; i++) {
         int64_t from_row = fwd ? args->ids[i] : i, to_row = fwd ? i : args->ids[i];
 

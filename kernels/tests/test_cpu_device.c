@@ -69,11 +69,15 @@ static void test_describe(void **state)
 {
     dpb_device *device = open_device(0, 1, 2, false);
     dpb_json *json = ops->describe(device);
+    const char *bf16;
 
     (void)state;
     assert_string_equal(dpb_json_as_string(dpb_json_get(json, "name"), ""), "cpu");
     assert_int_equal(dpb_json_as_int(dpb_json_get(json, "threads"), 0), 2);
     assert_true(strlen(dpb_json_as_string(dpb_json_get(json, "isa"), "")) > 0);
+    bf16 = dpb_json_as_string(dpb_json_get(json, "bf16"), "absent");
+    assert_true(strncmp(bf16, "native ", 7) == 0 || strncmp(bf16, "emulated ", 9) == 0 ||
+                strcmp(bf16, "absent") == 0);
     assert_int_equal(dpb_json_as_string(dpb_json_get(json, "onednn"), "?")[1], '.');
     assert_int_equal(dpb_json_type(dpb_json_get(json, "cores")), DPB_JSON_NULL);
     assert_string_equal(dpb_json_as_string(dpb_json_get(json, "cores_reason"), ""),
@@ -221,8 +225,10 @@ static void test_op_supported(void **state)
     for (int op = 0; op < DPB_OP_COUNT; op++) {
         assert_true(ops->op_supported(device, (enum dpb_op)op, DPB_F32));
         assert_false(ops->op_supported(device, (enum dpb_op)op, DPB_F64));
-        assert_false(ops->op_supported(device, (enum dpb_op)op, DPB_BF16));
     }
+    assert_true(ops->op_supported(device, DPB_OP_CAST, DPB_BF16));
+    assert_false(ops->op_supported(device, DPB_OP_SOFTMAX_XENT_FWD, DPB_BF16));
+    assert_false(ops->op_supported(device, DPB_OP_SGD_MOMENTUM, DPB_BF16));
     assert_false(ops->op_supported(device, DPB_OP_COUNT, DPB_F32));
     ops->close(device);
 }

@@ -282,106 +282,295 @@ static void test_pool(void **state)
 
 /* ---- batch normalisation ---- */
 
-static void check_batchnorm(int rank, const int64_t *dim)
-{
-    struct op_data data = {0};
-    struct dpb_tensor shape = {.dtype = DPB_F32, .rank = rank};
-    int64_t c = dim[rank - 1], numel, m;
-    float *x, *dy, *gamma, *beta, *mean0, *var0, *y[2], *dx[2], *stats[2][6];
-    double terms;
+struct batchnorm_case {
+    int rank;
+    int64_t dim[4];
+};
 
-    memcpy(shape.dim, dim, (size_t)rank * sizeof(dim[0]));
-    numel = dpb_tensor_numel(&shape);
-    m = numel / c;
-    terms = op_ulps_of_sum(m);
-    x = op_data_f32(&data, numel);
-    dy = op_data_f32(&data, numel);
-    gamma = op_data_f32(&data, c);
-    beta = op_data_f32(&data, c);
-    mean0 = op_data_f32(&data, c);
-    var0 = op_data_abs(&data, op_data_f32(&data, c), c);
+static const struct batchnorm_case batchnorm_cases[] = {
+        {4, {4, 12, 12, 64}}, {4, {2, 7, 7, 33}}, {4, {1, 5, 3, 1}},
+        {4, {2, 1, 1, 16}},   {2, {37, 20}},      {4, {3, 9, 11, 130}},
+};
+
+/* Outputs of one run: y, dx, mask; running and saved mean and variance, dgamma, dbeta. */
+struct batchnorm_out {
+    float *y, *dx, *channel[6];
+    uint8_t *mask;
+};
+
+struct batchnorm_data {
+    struct op_data data;
+    struct dpb_tensor shape;
+    int64_t c, numel, m;
+    double terms;
+    float *x, *dy, *gamma, *beta, *mean0, *var0;
+    struct batchnorm_out out[2]; /* reference, device */
+};
+
+static void batchnorm_open(struct batchnorm_data *d, const struct batchnorm_case *s)
+{
+    *d = (struct batchnorm_data){.shape = {.dtype = DPB_F32, .rank = s->rank}};
+    memcpy(d->shape.dim, s->dim, sizeof(s->dim));
+    d->c = s->dim[s->rank - 1];
+    d->numel = dpb_tensor_numel(&d->shape);
+    d->m = d->numel / d->c;
+    d->terms = op_ulps_of_sum(d->m);
+    d->x = op_data_f32(&d->data, d->numel);
+    d->dy = op_data_f32(&d->data, d->numel);
+    d->gamma = op_data_f32(&d->data, d->c);
+    d->beta = op_data_f32(&d->data, d->c);
+    d->mean0 = op_data_f32(&d->data, d->c);
+    d->var0 = op_data_abs(&d->data, op_data_f32(&d->data, d->c), d->c);
+    for (int64_t i = 0; i < d->numel; i++)
+        d->x[i] += 0.5f; /* a mean to subtract */
     for (int set = 0; set < 2; set++) {
-        y[set] = op_data_f32(&data, numel);
-        dx[set] = op_data_f32(&data, numel);
+        d->out[set].y = op_data_f32(&d->data, d->numel);
+        d->out[set].dx = op_data_f32(&d->data, d->numel);
+        d->out[set].mask = op_data_bytes(&d->data, (size_t)d->numel);
         for (int i = 0; i < 6; i++)
-            stats[set][i] = op_data_f32(&data, c);
+            d->out[set].channel[i] = op_data_f32(&d->data, d->c);
     }
-    for (int64_t i = 0; i < numel; i++)
-        x[i] += 0.5f; /* a mean to subtract */
+}
+
+static struct dpb_batchnorm_args batchnorm_args(const struct batchnorm_data *d, int set, bool relu)
+{
+    const struct batchnorm_out *out = &d->out[set];
+    struct dpb_batchnorm_args args = {.x = d->shape,
+                                      .y = d->shape,
+                                      .dy = d->shape,
+                                      .dx = d->shape,
+                                      .gamma = d->gamma,
+                                      .beta = d->beta,
+                                      .running_mean = out->channel[0],
+                                      .running_var = out->channel[1],
+                                      .save_mean = out->channel[2],
+                                      .save_var = out->channel[3],
+                                      .dgamma = out->channel[4],
+                                      .dbeta = out->channel[5],
+                                      .mask = relu ? out->mask : NULL,
+                                      .count = (double)d->m,
+                                      .eps = 1e-5f,
+                                      .momentum = 0.1f,
+                                      .training = true,
+                                      .relu = relu};
+
+    args.x.data = d->x;
+    args.y.data = out->y;
+    args.dy.data = d->dy;
+    args.dx.data = out->dx;
+    return args;
+}
+
+/* Values are of order 1, their standard deviation about 0.6: what a mean or variance is off by
+ * comes back up to a few times in y and dx. dgamma and dbeta are sums of m such terms. */
+static void batchnorm_compare(const struct batchnorm_data *d)
+{
+    const struct batchnorm_out *want = &d->out[0], *got = &d->out[1];
+
+    op_assert_close("batchnorm mean", got->channel[2], want->channel[2], NULL, d->c,
+                    2.0 * d->terms);
+    op_assert_close("batchnorm variance", got->channel[3], want->channel[3], NULL, d->c,
+                    2.0 * d->terms);
+    op_assert_close("batchnorm y", got->y, want->y, NULL, d->numel, 8.0 * d->terms);
+    op_assert_close("batchnorm dx", got->dx, want->dx, NULL, d->numel, 16.0 * d->terms);
+    op_assert_close("batchnorm dgamma", got->channel[4], want->channel[4], NULL, d->c,
+                    d->terms * (double)d->m);
+    op_assert_close("batchnorm dbeta", got->channel[5], want->channel[5], NULL, d->c,
+                    d->terms * (double)d->m);
+}
+
+static void check_batchnorm(const struct batchnorm_case *s, bool relu)
+{
+    struct batchnorm_data d;
+    size_t bytes;
+
+    batchnorm_open(&d, s);
+    bytes = (size_t)d.c * sizeof(float);
     for (int run = 0; run < 3; run++) {
         int set = run > 0;
         dpb_device *on = run > 0 ? cpu_pair[run - 1] : NULL;
-        size_t bytes = (size_t)c * sizeof(float);
-        struct dpb_batchnorm_args args = {.x = shape,
-                                          .y = shape,
-                                          .dy = shape,
-                                          .dx = shape,
-                                          .gamma = gamma,
-                                          .beta = beta,
-                                          .running_mean = stats[set][0],
-                                          .running_var = stats[set][1],
-                                          .save_mean = stats[set][2],
-                                          .save_var = stats[set][3],
-                                          .dgamma = stats[set][4],
-                                          .dbeta = stats[set][5],
-                                          .eps = 1e-5f,
-                                          .momentum = 0.1f,
-                                          .training = true};
-        const struct op_output fwd_out[] = {FLOATS(y[set], numel),
-                                            {stats[set][0], bytes, mean0},
-                                            {stats[set][1], bytes, var0},
-                                            {stats[set][2], bytes, NULL},
-                                            {stats[set][3], bytes, NULL}};
-        const struct op_output bwd_out[] = {
-                FLOATS(dx[set], numel), {stats[set][4], bytes, NULL}, {stats[set][5], bytes, NULL}};
+        struct dpb_batchnorm_args args = batchnorm_args(&d, set, relu);
+        float **channel = d.out[set].channel;
+        const struct op_output fwd_out[] = {FLOATS(d.out[set].y, d.numel),
+                                            {channel[0], bytes, d.mean0},
+                                            {channel[1], bytes, d.var0},
+                                            FLOATS(channel[2], d.c),
+                                            FLOATS(channel[3], d.c)};
+        const struct op_output bwd_out[] = {FLOATS(d.out[set].dx, d.numel), FLOATS(channel[4], d.c),
+                                            FLOATS(channel[5], d.c)};
 
-        args.x.data = x;
-        args.y.data = y[set];
-        args.dy.data = dy;
-        args.dx.data = dx[set];
         op_run(on, DPB_OP_BATCHNORM_FWD, &args, fwd_out, 5);
         op_run(on, DPB_OP_BATCHNORM_BWD, &args, bwd_out, 3);
         if (run == 0)
             continue;
-        /* Values are of order 1, their standard deviation about 0.6: what a mean or variance is off
-         * by comes back up to a few times in y and dx. dgamma and dbeta are sums of m such terms.
-         */
-        for (int i = 0; i < 4; i++)
-            op_assert_close("batchnorm statistics", stats[1][i], stats[0][i], NULL, c, 2.0 * terms);
-        op_assert_close("batchnorm-fwd", y[1], y[0], NULL, numel, 8.0 * terms);
-        op_assert_close("batchnorm-bwd", dx[1], dx[0], NULL, numel, 16.0 * terms);
-        op_assert_close("batchnorm dgamma", stats[1][4], stats[0][4], NULL, c, terms * (double)m);
-        op_assert_close("batchnorm dbeta", stats[1][5], stats[0][5], NULL, c, terms * (double)m);
+        batchnorm_compare(&d);
+        for (int i = 0; i < 2; i++)
+            op_assert_close("batchnorm running statistics", d.out[1].channel[i],
+                            d.out[0].channel[i], NULL, d.c, 2.0 * d.terms);
     }
-    /* Inference, from the same statistics; it may write y only. */
+    op_data_release(&d.data);
+}
+
+/* From the same statistics; it may write y only. */
+static void check_batchnorm_inference(const struct batchnorm_case *s, bool relu)
+{
+    struct batchnorm_data d;
+
+    batchnorm_open(&d, s);
     for (int run = 0; run < 3; run++) {
         int set = run > 0;
-        struct dpb_batchnorm_args args = {.x = shape,
-                                          .y = shape,
-                                          .gamma = gamma,
-                                          .beta = beta,
-                                          .running_mean = mean0,
-                                          .running_var = var0,
-                                          .eps = 1e-2f};
-        const struct op_output out[] = {FLOATS(y[set], numel)};
+        struct dpb_batchnorm_args args = {.x = d.shape,
+                                          .y = d.shape,
+                                          .gamma = d.gamma,
+                                          .beta = d.beta,
+                                          .running_mean = d.mean0,
+                                          .running_var = d.var0,
+                                          .eps = 1e-2f,
+                                          .relu = relu};
+        const struct op_output out[] = {FLOATS(d.out[set].y, d.numel)};
 
-        args.x.data = x;
-        args.y.data = y[set];
+        args.x.data = d.x;
+        args.y.data = d.out[set].y;
         op_run(run > 0 ? cpu_pair[run - 1] : NULL, DPB_OP_BATCHNORM_FWD, &args, out, 1);
         if (run > 0) /* |y| < 1 + 2.5 / sqrt(eps) */
-            op_assert_close("batchnorm inference", y[1], y[0], NULL, numel, 8.0 * 26.0);
+            op_assert_close("batchnorm inference", d.out[1].y, d.out[0].y, NULL, d.numel,
+                            8.0 * 26.0);
     }
-    op_data_release(&data);
+    op_data_release(&d.data);
+}
+
+/* In halves, with the sums of three such batches. */
+static void check_batchnorm_halves(const struct batchnorm_case *s, bool relu)
+{
+    struct batchnorm_data d;
+
+    batchnorm_open(&d, s);
+    for (int run = 0; run < 3; run++) {
+        int set = run > 0;
+        dpb_device *on = run > 0 ? cpu_pair[run - 1] : NULL;
+        struct dpb_batchnorm_args args = batchnorm_args(&d, set, relu);
+        float **channel = d.out[set].channel;
+        const struct op_output stats[] = {FLOATS(channel[2], d.c), FLOATS(channel[3], d.c)};
+        const struct op_output y[] = {FLOATS(d.out[set].y, d.numel)};
+        const struct op_output sums[] = {FLOATS(channel[4], d.c), FLOATS(channel[5], d.c)};
+        const struct op_output dx[] = {FLOATS(d.out[set].dx, d.numel)};
+
+        args.count = 3.0 * (double)d.m;
+        op_run(on, DPB_OP_BATCHNORM_STATS, &args, stats, 2);
+        op_run(on, DPB_OP_BATCHNORM_APPLY, &args, y, 1);
+        op_run(on, DPB_OP_BATCHNORM_BWD_SUMS, &args, sums, 2);
+        op_run(on, DPB_OP_BATCHNORM_BWD_APPLY, &args, dx, 1);
+        if (run > 0)
+            batchnorm_compare(&d);
+    }
+    op_data_release(&d.data);
 }
 
 static void test_batchnorm(void **state)
 {
     (void)state;
-    check_batchnorm(4, (const int64_t[]){4, 12, 12, 64});
-    check_batchnorm(4, (const int64_t[]){2, 7, 7, 33});
-    check_batchnorm(4, (const int64_t[]){1, 5, 3, 1});
-    check_batchnorm(4, (const int64_t[]){2, 1, 1, 16});
-    check_batchnorm(2, (const int64_t[]){37, 20});
+    for (size_t i = 0; i < sizeof(batchnorm_cases) / sizeof(batchnorm_cases[0]); i++) {
+        for (int relu = 0; relu < 2; relu++) {
+            check_batchnorm(&batchnorm_cases[i], relu);
+            check_batchnorm_inference(&batchnorm_cases[i], relu);
+            check_batchnorm_halves(&batchnorm_cases[i], relu);
+        }
+    }
+}
+
+/* All channels are constant, far from 0: the variance is 0, and no rounding may make it negative or
+ * a NaN. */
+static void test_batchnorm_statistics_do_not_cancel(void **state)
+{
+    struct op_data data = {0};
+    float *x = op_data_f32(&data, 1000 * 24), *mean = op_data_f32(&data, 24);
+    float *var = op_data_f32(&data, 24);
+    struct dpb_batchnorm_args args = {
+            .x = dpb_tensor_2d(x, 1000, 24), .save_mean = mean, .save_var = var};
+
+    (void)state;
+    for (int64_t i = 0; i < 1000 * 24; i++)
+        x[i] = 4096.0f;
+    assert_int_equal(dpb_op_launch(cpu_pair[0], DPB_OP_BATCHNORM_STATS, &args, NULL), DPB_OK);
+    for (int j = 0; j < 24; j++) {
+        assert_true(mean[j] == 4096.0f);
+        assert_true(var[j] == 0.0f);
+    }
+    op_data_release(&data);
+}
+
+/* ---- cast ---- */
+
+static void check_cast(int64_t numel)
+{
+    struct op_data data = {0};
+    float *wide = op_data_f32(&data, numel), *back[2];
+    uint16_t *narrow[2];
+
+    for (int set = 0; set < 2; set++) {
+        narrow[set] = op_data_bytes(&data, (size_t)numel * sizeof(uint16_t));
+        back[set] = op_data_f32(&data, numel);
+    }
+    for (int run = 0; run < 3; run++) {
+        int set = run > 0;
+        dpb_device *on = run > 0 ? cpu_pair[run - 1] : NULL;
+        struct dpb_tensor from = dpb_tensor_1d(wide, numel), to = dpb_tensor_1d(NULL, numel);
+        struct dpb_tensor half = {narrow[set], DPB_BF16, 1, {numel}};
+        const struct op_output halves[] = {{narrow[set], (size_t)numel * sizeof(uint16_t), NULL}};
+        const struct op_output floats[] = {FLOATS(back[set], numel)};
+
+        to.data = back[set];
+        op_run(on, DPB_OP_CAST, &(struct dpb_cast_args){from, half}, halves, 1);
+        op_run(on, DPB_OP_CAST, &(struct dpb_cast_args){half, to}, floats, 1);
+        assert_memory_equal(narrow[0], narrow[set], (size_t)numel * sizeof(uint16_t));
+        op_assert_same(back[set], back[0], numel);
+    }
+    /* The same type: a copy. */
+    for (int run = 0; run < 3; run++) {
+        struct dpb_cast_args args = {dpb_tensor_1d(wide, numel), dpb_tensor_1d(back[0], numel)};
+        const struct op_output floats[] = {FLOATS(back[0], numel)};
+
+        op_run(run > 0 ? cpu_pair[run - 1] : NULL, DPB_OP_CAST, &args, floats, 1);
+        op_assert_same(back[0], wide, numel);
+    }
+    op_data_release(&data);
+}
+
+static void test_cast(void **state)
+{
+    (void)state;
+    check_cast(1);
+    check_cast(67);
+    check_cast(100003);
+}
+
+/* Ties, infinities, the largest numbers, subnormal ones, NaN: device and reference alike. */
+static void test_cast_of_special_values(void **state)
+{
+    static const uint32_t bits[] = {
+            0x3f800000, 0x3f808000, 0x3f818000, 0x3f808001, 0x3f807fff, 0xbf808000,
+            0x7f800000, 0xff800000, 0x7f7fffff, 0x7f7f7fff, 0x00000001, 0x00008000,
+            0x00018000, 0x80018001, 0x007fffff, 0x80000000, 0x7fc00000, 0x7f800001,
+    };
+    static const uint16_t want[] = {0x3f80, 0x3f80, 0x3f82, 0x3f81, 0x3f80, 0xbf80,
+                                    0x7f80, 0xff80, 0x7f80, 0x7f7f, 0x0000, 0x0000,
+                                    0x0002, 0x8002, 0x0080, 0x8000, 0x7fc0, 0x7fc0};
+    enum {
+        N = sizeof(bits) / sizeof(bits[0])
+    };
+    float from[N];
+    uint16_t to[2][N];
+
+    (void)state;
+    memcpy(from, bits, sizeof(from));
+    for (int set = 0; set < 2; set++) {
+        struct dpb_cast_args args = {dpb_tensor_1d(from, N), {to[set], DPB_BF16, 1, {N}}};
+
+        assert_int_equal(set ? dpb_op_launch(cpu_pair[0], DPB_OP_CAST, &args, NULL)
+                             : dpb_reference_op(DPB_OP_CAST, &args),
+                         DPB_OK);
+        assert_memory_equal(to[set], want, sizeof(want));
+    }
 }
 
 /* ---- the rest ---- */
@@ -587,6 +776,11 @@ int main(void)
             cmocka_unit_test_setup_teardown(test_matmul, cpu_pair_open, cpu_pair_close),
             cmocka_unit_test_setup_teardown(test_pool, cpu_pair_open, cpu_pair_close),
             cmocka_unit_test_setup_teardown(test_batchnorm, cpu_pair_open, cpu_pair_close),
+            cmocka_unit_test_setup_teardown(test_batchnorm_statistics_do_not_cancel, cpu_pair_open,
+                                            cpu_pair_close),
+            cmocka_unit_test_setup_teardown(test_cast, cpu_pair_open, cpu_pair_close),
+            cmocka_unit_test_setup_teardown(test_cast_of_special_values, cpu_pair_open,
+                                            cpu_pair_close),
             cmocka_unit_test_setup_teardown(test_small_operators, cpu_pair_open, cpu_pair_close),
             cmocka_unit_test(test_kernels_share_buffers),
     };

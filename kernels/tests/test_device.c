@@ -361,7 +361,7 @@ static void test_args_of_matmul(void **state)
     op_assert_misfit(DPB_OP_MATMUL, &bad, "b is not fp32");
     bad = ok;
     bad.a.dtype = bad.b.dtype = bad.c.dtype = DPB_I32;
-    op_assert_misfit(DPB_OP_MATMUL, &bad, "neither fp32 nor fp64");
+    op_assert_misfit(DPB_OP_MATMUL, &bad, "none of fp32, bf16 and fp64");
     bad = ok;
     bad.c.dim[1] = 0;
     op_assert_misfit(DPB_OP_MATMUL, &bad, "below 1");

@@ -1,0 +1,240 @@
+/* Batch normalisation in halves, for statistics of more than this batch: our own loops over tiles
+ * of ROWS rows and COLUMNS channels, which stay in the first cache level. Threads split channels
+ * where something is summed, rows elsewhere: their number does not change a bit. The mask is a byte
+ * per element, 0 or 1. */
+#include <math.h>
+#include <string.h>
+
+#include "bf16.h"
+
+#define COLUMNS 64
+#define ROWS    32
+#define GRAIN   16384 /* elements worth waking a thread for */
+
+struct tile {
+    int64_t at; /* of its first element */
+    int rows, columns;
+};
+
+static inline int at_most(int64_t left, int most)
+{
+    return left < most ? (int)left : most;
+}
+
+/* Chan, Golub, LeVeque, "Updating formulae and a pairwise algorithm for computing sample
+ * variances", 1979: tiles by themselves, merged. One pass over memory, and nothing cancels. */
+DPB_CPU_LOOP stats(void *ctx, int64_t begin, int64_t end, bool bf16)
+{
+    const struct dpb_batchnorm_args *a = ctx;
+    int64_t c = a->x.dim[a->x.rank - 1], m = dpb_tensor_numel(&a->x) / c;
+    float tile_mean[COLUMNS], tile_squares[COLUMNS];
+    double mean[COLUMNS], squares[COLUMNS];
+
+    for (int64_t j0 = begin; j0 < end; j0 += COLUMNS) {
+        int columns = at_most(end - j0, COLUMNS);
+
+        memset(mean, 0, sizeof(mean));
+        memset(squares, 0, sizeof(squares));
+        for (int64_t i0 = 0; i0 < m; i0 += ROWS) {
+            int rows = at_most(m - i0, ROWS);
+            float share = 1.0f / (float)rows;
+            double part = (double)rows / (double)(i0 + rows), weight = (double)i0 * part;
+
+            memset(tile_mean, 0, sizeof(tile_mean));
+            memset(tile_squares, 0, sizeof(tile_squares));
+            for (int i = 0; i < rows; i++)
+                for (int j = 0; j < columns; j++)
+                    tile_mean[j] += dpb_cpu_load(a->x.data, (i0 + i) * c + j0 + j, bf16);
+            for (int j = 0; j < columns; j++)
+                tile_mean[j] *= share;
+            for (int i = 0; i < rows; i++) {
+                for (int j = 0; j < columns; j++) {
+                    float x = dpb_cpu_load(a->x.data, (i0 + i) * c + j0 + j, bf16) - tile_mean[j];
+
+                    tile_squares[j] += x * x;
+                }
+            }
+            for (int j = 0; j < columns; j++) {
+                double step = (double)tile_mean[j] - mean[j];
+
+                mean[j] += step * part;
+                squares[j] += (double)tile_squares[j] + step * step * weight;
+            }
+        }
+        for (int j = 0; j < columns; j++) {
+            a->save_mean[j0 + j] = (float)mean[j];
+            a->save_var[j0 + j] = (float)(squares[j] / (double)m);
+        }
+    }
+}
+DPB_CPU_BY_TYPE(stats)
+
+/* Rows. */
+DPB_CPU_LOOP apply(void *ctx, int64_t begin, int64_t end, bool bf16)
+{
+    const struct dpb_batchnorm_args *a = ctx;
+    int64_t c = a->x.dim[a->x.rank - 1];
+    float factor[COLUMNS], mean[COLUMNS], shift[COLUMNS];
+
+    for (int64_t i0 = begin; i0 < end; i0 += ROWS) {
+        int rows = at_most(end - i0, ROWS);
+
+        for (int64_t j0 = 0; j0 < c; j0 += COLUMNS) {
+            int columns = at_most(c - j0, COLUMNS);
+
+            for (int j = 0; j < columns; j++) {
+                factor[j] = a->gamma[j0 + j] / sqrtf(a->save_var[j0 + j] + a->eps);
+                mean[j] = a->save_mean[j0 + j];
+                shift[j] = a->beta[j0 + j];
+            }
+            for (int i = 0; i < rows; i++) {
+                int64_t at = (i0 + i) * c + j0;
+
+                if (!a->relu) {
+                    for (int j = 0; j < columns; j++)
+                        dpb_cpu_store(a->y.data, at + j,
+                                      (dpb_cpu_load(a->x.data, at + j, bf16) - mean[j]) *
+                                                      factor[j] +
+                                              shift[j],
+                                      bf16);
+                    continue;
+                }
+                for (int j = 0; j < columns; j++) {
+                    float y = (dpb_cpu_load(a->x.data, at + j, bf16) - mean[j]) * factor[j] +
+                              shift[j];
+
+                    a->mask[at + j] = y > 0.0f;
+                    dpb_cpu_store(a->y.data, at + j, y > 0.0f ? y : 0.0f, bf16);
+                }
+            }
+        }
+    }
+}
+DPB_CPU_BY_TYPE(apply)
+
+/* dy where the mask lets it through. */
+static inline __attribute__((always_inline)) float masked_dy(const struct dpb_batchnorm_args *a,
+                                                             int64_t at, bool relu, bool bf16)
+{
+    float dy = dpb_cpu_load(a->dy.data, at, bf16); /* always: a condition before a load costs */
+
+    return relu && !a->mask[at] ? 0.0f : dy;
+}
+
+/* Adds a tile's sums of dy and of dy xhat. */
+DPB_CPU_LOOP add_tile(const struct dpb_batchnorm_args *a, struct tile tile, const float *mean,
+                      const float *rstd, float *sum, float *sum_xhat, bool relu, bool bf16)
+{
+    int64_t c = a->x.dim[a->x.rank - 1];
+
+    for (int i = 0; i < tile.rows; i++) {
+        for (int j = 0; j < tile.columns; j++) {
+            int64_t at = tile.at + i * c + j;
+            float dy = masked_dy(a, at, relu, bf16);
+
+            sum[j] += dy;
+            sum_xhat[j] += dy * ((dpb_cpu_load(a->x.data, at, bf16) - mean[j]) * rstd[j]);
+        }
+    }
+}
+
+/* Channels. Sums of ROWS rows each, then their sum: the rounding error of a long column grows with
+ * the root of the rows' number only. */
+DPB_CPU_LOOP bwd_sums(void *ctx, int64_t begin, int64_t end, bool bf16)
+{
+    const struct dpb_batchnorm_args *a = ctx;
+    int64_t c = a->x.dim[a->x.rank - 1], m = dpb_tensor_numel(&a->x) / c;
+    float mean[COLUMNS], rstd[COLUMNS], part[2][COLUMNS], total[2][COLUMNS];
+
+    for (int64_t j0 = begin; j0 < end; j0 += COLUMNS) {
+        struct tile tile = {.columns = at_most(end - j0, COLUMNS)};
+
+        memset(total, 0, sizeof(total));
+        for (int j = 0; j < tile.columns; j++) {
+            mean[j] = a->save_mean[j0 + j];
+            rstd[j] = 1.0f / sqrtf(a->save_var[j0 + j] + a->eps);
+        }
+        for (int64_t i0 = 0; i0 < m; i0 += ROWS) {
+            tile.at = i0 * c + j0;
+            tile.rows = at_most(m - i0, ROWS);
+            memset(part, 0, sizeof(part));
+            if (a->relu)
+                add_tile(a, tile, mean, rstd, part[0], part[1], true, bf16);
+            else
+                add_tile(a, tile, mean, rstd, part[0], part[1], false, bf16);
+            for (int j = 0; j < tile.columns; j++) {
+                total[0][j] += part[0][j];
+                total[1][j] += part[1][j];
+            }
+        }
+        memcpy(a->dbeta + j0, total[0], (size_t)tile.columns * sizeof(float));
+        memcpy(a->dgamma + j0, total[1], (size_t)tile.columns * sizeof(float));
+    }
+}
+DPB_CPU_BY_TYPE(bwd_sums)
+
+/* dx = factor (dy - mean_dy - (x - mean) slope) */
+DPB_CPU_LOOP gradient_tile(const struct dpb_batchnorm_args *a, struct tile tile,
+                           const float *factor, const float *mean_dy, const float *mean,
+                           const float *slope, bool relu, bool bf16)
+{
+    int64_t c = a->x.dim[a->x.rank - 1];
+
+    for (int i = 0; i < tile.rows; i++) {
+        for (int j = 0; j < tile.columns; j++) {
+            int64_t at = tile.at + i * c + j;
+            float x = dpb_cpu_load(a->x.data, at, bf16) - mean[j];
+
+            dpb_cpu_store(a->dx.data, at,
+                          factor[j] * (masked_dy(a, at, relu, bf16) - mean_dy[j] - x * slope[j]),
+                          bf16);
+        }
+    }
+}
+
+/* Rows. */
+DPB_CPU_LOOP bwd_apply(void *ctx, int64_t begin, int64_t end, bool bf16)
+{
+    const struct dpb_batchnorm_args *a = ctx;
+    int64_t c = a->x.dim[a->x.rank - 1];
+    float share = (float)(1.0 / a->count);
+    float factor[COLUMNS], mean_dy[COLUMNS], mean[COLUMNS], slope[COLUMNS];
+
+    for (int64_t i0 = begin; i0 < end; i0 += ROWS) {
+        for (int64_t j0 = 0; j0 < c; j0 += COLUMNS) {
+            struct tile tile = {i0 * c + j0, at_most(end - i0, ROWS), at_most(c - j0, COLUMNS)};
+
+            for (int j = 0; j < tile.columns; j++) {
+                float rstd = 1.0f / sqrtf(a->save_var[j0 + j] + a->eps);
+
+                factor[j] = a->gamma[j0 + j] * rstd;
+                mean_dy[j] = a->dbeta[j0 + j] * share;
+                mean[j] = a->save_mean[j0 + j];
+                slope[j] = a->dgamma[j0 + j] * share * rstd;
+            }
+            if (a->relu)
+                gradient_tile(a, tile, factor, mean_dy, mean, slope, true, bf16);
+            else
+                gradient_tile(a, tile, factor, mean_dy, mean, slope, false, bf16);
+        }
+    }
+}
+DPB_CPU_BY_TYPE(bwd_apply)
+
+dpb_status dpb_cpu_batchnorm_half(dpb_device *device, enum dpb_op op, const void *args)
+{
+    struct dpb_batchnorm_args a = *(const struct dpb_batchnorm_args *)args;
+    int64_t c = a.x.dim[a.x.rank - 1], m = dpb_tensor_numel(&a.x) / c;
+    int64_t by_channel = GRAIN / m + 16, by_row = GRAIN / c + 1;
+    bool bf16 = a.x.dtype == DPB_BF16;
+
+    if (op == DPB_OP_BATCHNORM_STATS)
+        dpb_cpu_parallel(device->threads, c, by_channel, bf16 ? stats_bf16 : stats_f32, &a);
+    else if (op == DPB_OP_BATCHNORM_APPLY)
+        dpb_cpu_parallel(device->threads, m, by_row, bf16 ? apply_bf16 : apply_f32, &a);
+    else if (op == DPB_OP_BATCHNORM_BWD_SUMS)
+        dpb_cpu_parallel(device->threads, c, by_channel, bf16 ? bwd_sums_bf16 : bwd_sums_f32, &a);
+    else
+        dpb_cpu_parallel(device->threads, m, by_row, bf16 ? bwd_apply_bf16 : bwd_apply_f32, &a);
+    return DPB_OK;
+}
