@@ -35,7 +35,8 @@ extern "C" {
     X(DPB_COLL_ALL_REDUCE, "all-reduce", 2 * (ranks - 1))                                          \
     X(DPB_COLL_REDUCE_SCATTER, "reduce-scatter", (ranks - 1))                                      \
     X(DPB_COLL_ALL_GATHER, "all-gather", (ranks - 1))                                              \
-    X(DPB_COLL_BROADCAST, "broadcast", ranks)
+    X(DPB_COLL_BROADCAST, "broadcast", ranks)                                                      \
+    X(DPB_COLL_ALL_TO_ALL, "all-to-all", (ranks - 1))
 
 enum dpb_coll_kind {
 #define DPB_COLL_ENUM(name, text, numerator) name,

@@ -39,6 +39,7 @@ int64_t dpb_link_wire_ns(const struct dpb_link *link, enum dpb_algorithm algorit
         break;
     case DPB_COLL_REDUCE_SCATTER:
     case DPB_COLL_ALL_GATHER:
+    case DPB_COLL_ALL_TO_ALL:
         latencies = hops;
         share = (double)(ranks - 1) / ranks;
         break;
@@ -80,6 +81,9 @@ int64_t dpb_algorithm_wire_bytes(enum dpb_algorithm algorithm, enum dpb_coll_kin
         break;
     case DPB_COLL_BROADCAST:
         elements = tree_children(ranks, rank, root) * count;
+        break;
+    case DPB_COLL_ALL_TO_ALL:
+        elements = (ranks - 1) * (count / ranks);
         break;
     case DPB_COLL_COUNT:
         break;

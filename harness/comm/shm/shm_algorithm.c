@@ -8,8 +8,9 @@
  * P - 1 in which the finished chunks go round. Chunk c is summed over ranks c + 1, c + 2, ..., c
  * (modulo P): an order that is fixed by the chunk, so all ranks get the same bits.
  *
- * Broadcast is a binomial tree in both. Data is always taken by the receiver, except that direct
- * all-reduce writes its shard of the result to all. */
+ * Broadcast is a binomial tree in both, and all-to-all swaps in pairs. Data is always taken by the
+ * receiver, except that direct all-reduce writes its shard of the result to all, and that each rank
+ * of a pair swaps one half of what the two exchange. */
 #include "shm_private.h"
 
 #include <string.h>
@@ -133,6 +134,34 @@ static dpb_status tree_broadcast(struct transfer *t)
     return DPB_OK;
 }
 
+static void swap_bytes(char *a, char *b, int64_t bytes)
+{
+    char kept[4096];
+    for (int64_t at = 0; at < bytes; at += (int64_t)sizeof(kept)) {
+        size_t n = bytes - at < (int64_t)sizeof(kept) ? (size_t)(bytes - at) : sizeof(kept);
+        memcpy(kept, a + at, n);
+        memcpy(a + at, b + at, n);
+        memcpy(b + at, kept, n);
+    }
+}
+
+/* This rank's part for each peer changes places with the peer's part for this rank. Of a pair the
+ * lower rank swaps the first half, the other one the rest. */
+static void swap_parts(struct transfer *t)
+{
+    int64_t part_bytes = t->coll->count / t->size * t->element_bytes;
+    for (int i = 1; i < t->size; i++) {
+        int peer = (t->rank + i) % t->size;
+        int64_t half = part_bytes / 2;
+        int64_t first = t->rank < peer ? 0 : half;
+        int64_t bytes = t->rank < peer ? half : part_bytes - half;
+        swap_bytes((char *)t->data[t->rank] + peer * part_bytes + first,
+                   (char *)t->data[peer] + t->rank * part_bytes + first, bytes);
+        t->slot->taken_from[peer] += bytes;
+        t->pushed_bytes += bytes;
+    }
+}
+
 /* One rank: a reduction still applies its scale. */
 static void alone(struct transfer *t)
 {
@@ -158,6 +187,7 @@ static dpb_status ring(struct transfer *t)
         t->comm->steps_base += (uint64_t)steps;
         break;
     case DPB_COLL_BROADCAST:
+    case DPB_COLL_ALL_TO_ALL:
     case DPB_COLL_COUNT:
         break;
     }
@@ -177,6 +207,7 @@ static void direct(struct transfer *t)
         direct_gather(t);
         break;
     case DPB_COLL_BROADCAST:
+    case DPB_COLL_ALL_TO_ALL:
     case DPB_COLL_COUNT:
         break;
     }
@@ -204,6 +235,8 @@ dpb_status dpb_shm_execute(struct dpb_shm_comm *comm, const struct dpb_shm_reque
     } else if (t.coll->kind == DPB_COLL_BROADCAST) {
         DPB_TRY(tree_broadcast(&t));
         comm->steps_base += 1;
+    } else if (t.coll->kind == DPB_COLL_ALL_TO_ALL) {
+        swap_parts(&t);
     } else if (comm->options.algorithm == DPB_ALGORITHM_RING) {
         DPB_TRY(ring(&t));
     } else {

@@ -40,6 +40,11 @@ static dpb_status check_coll(const struct dpb_shm_comm *comm, const struct dpb_c
         snprintf(why, why_bytes, "there is no root %d among %d ranks", coll->root, comm->base.size);
         return DPB_ERR_USAGE;
     }
+    if (coll->kind == DPB_COLL_ALL_TO_ALL && coll->count % comm->base.size != 0) {
+        snprintf(why, why_bytes, "its %" PRId64 " elements are no multiple of the %d ranks",
+                 coll->count, comm->base.size);
+        return DPB_ERR_USAGE;
+    }
     if (reduces(coll->kind)) {
         bool floating = coll->dtype == DPB_F32 || coll->dtype == DPB_F64;
         if (!isfinite(coll->scale) || coll->scale == 0) {

@@ -25,6 +25,11 @@ static void test_wire_ns_by_hand(void **state)
                      266658);
     assert_int_equal(dpb_link_wire_ns(&slow, DPB_ALGORITHM_DIRECT, DPB_COLL_ALL_GATHER, 4, 1048576),
                      256658);
+    /* all-to-all: a part for every peer, one after the other or at once */
+    assert_int_equal(dpb_link_wire_ns(&slow, DPB_ALGORITHM_RING, DPB_COLL_ALL_TO_ALL, 4, 1048576),
+                     266658);
+    assert_int_equal(dpb_link_wire_ns(&slow, DPB_ALGORITHM_DIRECT, DPB_COLL_ALL_TO_ALL, 4, 1048576),
+                     256658);
     /* two rounds of 5 us + 335544.32 */
     assert_int_equal(dpb_link_wire_ns(&slow, DPB_ALGORITHM_RING, DPB_COLL_BROADCAST, 4, 1048576),
                      681089);
@@ -168,6 +173,8 @@ static void test_wire_bytes(void **state)
                 assert_true(total[DPB_COLL_REDUCE_SCATTER] == once);
                 assert_true(total[DPB_COLL_ALL_GATHER] == once);
                 assert_true(total[DPB_COLL_BROADCAST] == once);
+                assert_true(total[DPB_COLL_ALL_TO_ALL] ==
+                            (ranks - 1) * (counts[i] / ranks) * ranks * 8);
             }
         }
     }
@@ -181,6 +188,7 @@ static void test_busbw_factor(void **state)
     assert_true(dpb_coll_busbw_factor(DPB_COLL_REDUCE_SCATTER, 4) == 0.75);
     assert_true(dpb_coll_busbw_factor(DPB_COLL_ALL_GATHER, 8) == 0.875);
     assert_true(dpb_coll_busbw_factor(DPB_COLL_BROADCAST, 7) == 1.0);
+    assert_true(dpb_coll_busbw_factor(DPB_COLL_ALL_TO_ALL, 4) == 0.75);
     assert_true(isnan(dpb_coll_busbw_factor(DPB_COLL_ALL_REDUCE, 1)));
     assert_true(isnan(dpb_coll_busbw_factor(DPB_COLL_REDUCE_SCATTER, 1)));
     assert_true(isnan(dpb_coll_busbw_factor(DPB_COLL_ALL_GATHER, 1)));
@@ -192,6 +200,7 @@ static void test_texts(void **state)
     (void)state;
     assert_string_equal(dpb_coll_text(DPB_COLL_ALL_REDUCE), "all-reduce");
     assert_string_equal(dpb_coll_text(DPB_COLL_BROADCAST), "broadcast");
+    assert_string_equal(dpb_coll_text(DPB_COLL_ALL_TO_ALL), "all-to-all");
     assert_string_equal(dpb_coll_text((enum dpb_coll_kind)99), "unknown collective");
 }
 

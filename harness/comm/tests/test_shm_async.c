@@ -280,6 +280,8 @@ static void misuse(struct ranks_self *self, void *argument)
     REFUSE((bad.dtype = DPB_I32, bad.scale = 0.5f), DPB_ERR_USAGE, "int32 cannot be scaled");
     REFUSE((bad.kind = DPB_COLL_BROADCAST, bad.root = 2), DPB_ERR_USAGE, "no root 2");
     REFUSE((bad.kind = DPB_COLL_BROADCAST, bad.root = -1), DPB_ERR_USAGE, "no root -1");
+    REFUSE((bad.kind = DPB_COLL_ALL_TO_ALL, bad.count = 7), DPB_ERR_USAGE,
+           "its 7 elements are no multiple of the 2 ranks");
     char data[8] = "";
     char all[64];
     RANK_EQUAL(self->ops->exchange(self->comm, data, 0, all), DPB_ERR_USAGE);

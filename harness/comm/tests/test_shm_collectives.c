@@ -88,10 +88,21 @@ static bool expected(const struct dpb_coll *coll, int ranks, int rank, int64_t i
     case DPB_COLL_ALL_GATHER:
         *value = whole(owner, i, round);
         return true;
+    case DPB_COLL_ALL_TO_ALL: { /* part i of rank r becomes part r of rank i */
+        int64_t part = coll->count / ranks;
+        *value = whole(owner, rank * part + i % part, round);
+        return true;
+    }
     default:
         *value = whole(coll->root, i, round);
         return true;
     }
+}
+
+/* `count`, or what of it can be exchanged by parts. */
+static int64_t possible(enum dpb_coll_kind kind, int64_t count, int ranks)
+{
+    return kind == DPB_COLL_ALL_TO_ALL ? count - count % ranks : count;
 }
 
 static void check_one(struct ranks_self *self, struct dpb_coll coll, int round)
@@ -137,13 +148,14 @@ static void all_kinds(struct ranks_self *self, void *argument)
     for (int kind = 0; kind < DPB_COLL_COUNT; kind++)
         for (size_t d = 0; d < sizeof(dtypes) / sizeof(dtypes[0]); d++)
             for (size_t c = 0; c < sizeof(counts) / sizeof(counts[0]); c++) {
-                struct dpb_coll coll = {.kind = (enum dpb_coll_kind)kind,
-                                        .dtype = dtypes[d],
-                                        .buffer = (char *)buffer + 8 * (round % 5),
-                                        .count = counts[c],
-                                        .root = round % self->config.size,
-                                        .scale = 1,
-                                        .tag = round};
+                struct dpb_coll coll = {
+                        .kind = (enum dpb_coll_kind)kind,
+                        .dtype = dtypes[d],
+                        .buffer = (char *)buffer + 8 * (round % 5),
+                        .count = possible((enum dpb_coll_kind)kind, counts[c], self->config.size),
+                        .root = round % self->config.size,
+                        .scale = 1,
+                        .tag = round};
                 check_one(self, coll, round++);
                 wire_bytes += dpb_algorithm_wire_bytes(
                         self->plan->algorithm, coll.kind, self->config.size, self->config.rank,
@@ -182,7 +194,8 @@ static void large(struct ranks_self *self, void *argument)
                   (struct dpb_coll){.kind = (enum dpb_coll_kind)kind,
                                     .dtype = DPB_F32,
                                     .buffer = buffer,
-                                    .count = COUNT_MOST,
+                                    .count = possible((enum dpb_coll_kind)kind, COUNT_MOST,
+                                                      self->config.size),
                                     .root = self->config.size - 1,
                                     .scale = 1},
                   kind);
@@ -305,6 +318,46 @@ static void test_order_of_summation(void **state)
         }
 }
 
+/* All-to-all moves elements of any type, in parts of any size; twice is nothing. */
+static void any_type(struct ranks_self *self, void *argument)
+{
+    static const int64_t parts[] = {1, 2, 3, 5, 31, 64, 1000, 8191};
+    int ranks = self->config.size, rank = self->config.rank;
+    (void)argument;
+    void *buffer;
+    RANK_EQUAL(self->ops->buffer_alloc(self->comm, (size_t)(8191 * ranks * 8), &buffer), DPB_OK);
+    for (int type = 0; type < DPB_DTYPE_COUNT; type++)
+        for (size_t p = 0; p < sizeof(parts) / sizeof(parts[0]); p++) {
+            int64_t part_bytes = parts[p] * (int64_t)dpb_dtype_bytes((enum dpb_dtype)type);
+            unsigned char *bytes = buffer;
+            struct dpb_coll coll = {.kind = DPB_COLL_ALL_TO_ALL,
+                                    .dtype = (enum dpb_dtype)type,
+                                    .buffer = buffer,
+                                    .count = parts[p] * ranks};
+            for (int64_t i = 0; i < part_bytes * ranks; i++)
+                bytes[i] = (unsigned char)whole(rank, i, type);
+            RANK_EQUAL(ranks_collective(self, &coll, NULL), DPB_OK);
+            for (int r = 0; r < ranks; r++)
+                for (int64_t i = 0; i < part_bytes; i++)
+                    RANK_EQUAL(bytes[r * part_bytes + i],
+                               (unsigned char)whole(r, rank * part_bytes + i, type));
+            RANK_EQUAL(ranks_collective(self, &coll, NULL), DPB_OK);
+            for (int64_t i = 0; i < part_bytes * ranks; i++)
+                RANK_EQUAL(bytes[i], (unsigned char)whole(rank, i, type));
+        }
+    RANK_EQUAL(self->ops->buffer_free(self->comm, buffer), DPB_OK);
+}
+
+static void test_all_to_all_of_any_type(void **state)
+{
+    (void)state;
+    for (int algorithm = 0; algorithm < 2; algorithm++)
+        for (int ranks = 1; ranks <= 8; ranks++) {
+            struct ranks_plan plan = {.ranks = ranks, .algorithm = (enum dpb_algorithm)algorithm};
+            assert_int_equal(ranks_run(&plan, any_type, NULL), 0);
+        }
+}
+
 /* Integers wrap around, as unsigned ones do. */
 static void wrap(struct ranks_self *self, void *argument)
 {
@@ -349,6 +402,7 @@ int main(void)
             cmocka_unit_test(test_all_kinds),
             cmocka_unit_test(test_large),
             cmocka_unit_test(test_order_of_summation),
+            cmocka_unit_test(test_all_to_all_of_any_type),
             cmocka_unit_test(test_wrap),
     };
     return DPB_RUN_TESTS(tests);

@@ -139,6 +139,7 @@ static const struct mismatch {
         {DPB_COLL_ALL_REDUCE, DPB_F32, 1000, 0, 0.5f, 0, "fp32, scale 0.5"},
         {DPB_COLL_ALL_REDUCE, DPB_F32, 1000, 0, 1, 1, "buffer 0 + 4 bytes"},
         {DPB_COLL_BROADCAST, DPB_F32, 1000, 1, 0, 0, "rank 2: broadcast of 1000 fp32 from root 1"},
+        {DPB_COLL_ALL_TO_ALL, DPB_F32, 999, 0, 1, 0, "rank 2: all-to-all of 999 fp32, buffer"},
 };
 
 static void disagree(struct ranks_self *self, void *argument)

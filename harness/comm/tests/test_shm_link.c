@@ -30,7 +30,7 @@ static void timeline(struct ranks_self *self, void *argument)
         struct dpb_coll coll = {.kind = (enum dpb_coll_kind)(k % DPB_COLL_COUNT),
                                 .dtype = DPB_F32,
                                 .buffer = (float *)memory + k * 4096,
-                                .count = 1 + k * 200,
+                                .count = ranks * (1 + k * 200 / ranks),
                                 .scale = 1,
                                 .root = k % ranks,
                                 .tag = k};
