@@ -141,6 +141,29 @@ static double real(const dpb_json *record, const char *path)
     return dpb_json_as_real(dpb_json_path(record, path), NAN);
 }
 
+/* The record says how the device does bf16, and warns when it does not really. */
+static void test_emulated_bf16(void **state)
+{
+    (void)state;
+    static const char *const how[] = {"native avx512_bf16", "emulated by avx512"};
+    for (size_t i = 0; i < 2; i++) {
+        struct fixture f;
+        dpb_json *record = NULL;
+        open_fixture(&f, 64.0);
+        dpb_json *device = dpb_json_object();
+        dpb_json_set_string(device, "bf16", how[i]);
+        dpb_json_set(f.result.ranks[0], "device", device);
+        assert_int_equal(dpb_config_set(f.plan.cells[0].config, "precision", "bf16"), DPB_OK);
+        assert_int_equal(dpb_cell_record_build(&f.outcome, &record), DPB_OK);
+        assert_string_equal(dpb_json_as_string(dpb_json_path(record, "config/precision"), ""),
+                            "bf16");
+        assert_string_equal(dpb_json_as_string(dpb_json_path(record, "device/bf16"), ""), how[i]);
+        assert_int_equal(dpb_json_size(dpb_json_get(record, "warnings")), 2 + i);
+        dpb_json_free(record);
+        close_fixture(&f);
+    }
+}
+
 static void test_numbers(void **state)
 {
     (void)state;
@@ -408,6 +431,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
             cmocka_unit_test(test_numbers),
+            cmocka_unit_test(test_emulated_bf16),
             cmocka_unit_test(test_loss_curve),
             cmocka_unit_test(test_loss_curve_has_finite_points_only),
             cmocka_unit_test(test_one_rank_verifies_nothing),
