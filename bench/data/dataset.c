@@ -17,6 +17,7 @@ struct kind {
     int64_t dim[3];            /* IMAGES: what its files hold */
     int classes;
     bool installed; /* by a package: what `auto` means for networks that it fits */
+    bool shards;    /* has some, which ranks may own */
     dpb_source_open open;
 };
 
@@ -42,7 +43,7 @@ static const struct kind kinds[] = {
          .input = DPB_INPUT_INTERACTIONS,
          .open = dpb_source_open_interactions_csv},
         {.name = "synthetic", .any_input = true},
-        {.name = "packed", .any_input = true, .open = dpb_source_open_packed},
+        {.name = "packed", .any_input = true, .shards = true, .open = dpb_source_open_packed},
 };
 #define KIND_COUNT (sizeof(kinds) / sizeof(kinds[0]))
 
@@ -205,6 +206,13 @@ static dpb_status check_config(const struct dpb_dataset_config *config, const st
     }
     if (!kind->any_input && kind->input != config->model->input)
         return does_not_fit(kind, config->model);
+    if (config->sharding == DPB_SHARDING_SHARDS && !kind->shards) {
+        dpb_error("--sharding shards cannot take effect: --data %s has no shards", kind->name);
+        dpb_log_hint("make some with `dpbench data pack --shards %d` and use --data packed, or say "
+                     "--sharding samples",
+                     config->owners);
+        return DPB_ERR_USAGE;
+    }
     return DPB_OK;
 }
 
@@ -249,7 +257,10 @@ void dpb_dataset_describe(const dpb_dataset *dataset, struct dpb_dataset_info *i
     *info = (struct dpb_dataset_info){.kind = dataset->kind->name,
                                       .synthetic = is_synthetic(dataset->kind),
                                       .source = dataset->source.origin,
-                                      .samples = dataset->source.samples};
+                                      .samples = dataset->source.samples,
+                                      .files = dataset->source.files,
+                                      .file_bytes = dataset->source.file_bytes,
+                                      .deal = dataset->source.deal};
 }
 
 const struct dpb_model *dpb_dataset_model(const dpb_dataset *dataset)
@@ -268,10 +279,12 @@ dpb_status dpb_dataset_fetch(const dpb_dataset *dataset, const int64_t *ids, int
                       (long long)ids[i], (long long)source->samples);
             return DPB_ERR_USAGE;
         }
-        if (source->check)
-            DPB_TRY(source->check(source->ctx, ids[i]));
     }
-    for (int64_t i = 0; i < count; i++)
-        source->fetch(source->ctx, ids[i], arrays, i);
-    return DPB_OK;
+    for (int64_t i = 0; i < count; i++) {
+        if (source->fetch)
+            source->fetch(source->ctx, ids[i], arrays, i);
+        else
+            DPB_TRY(source->read(source->ctx, ids[i], arrays, i));
+    }
+    return source->confirm ? source->confirm(source->ctx) : DPB_OK;
 }

@@ -29,6 +29,16 @@ enum dpb_token {
     DPB_TOKEN_WORDS      /* the first word */
 };
 
+/* How samples come to ranks. */
+enum dpb_sharding {
+    DPB_SHARDING_SAMPLES, /* a shuffled order of all samples, of which a rank takes slices */
+    DPB_SHARDING_SHARDS,  /* rank r of n opens the shards s with s mod n = r only, and its slice of
+                             every batch comes from them */
+    /* Shards where there are several ranks, as many shards for each, and with them samples that
+     * differ by at most one per shard; else samples. */
+    DPB_SHARDING_AUTO
+};
+
 /* The dataset that `name` means for a model: itself where it fits. "auto" is the network's own data
  * where a package installs it by convention (fashion-mnist for 28x28x1 images), whether it is
  * installed or not, and synthetic data otherwise. A name that is none, or data that cannot fit:
@@ -42,13 +52,30 @@ struct dpb_dataset_config {
     const char *file;              /* text or interactions */
     uint64_t seed;                 /* of all that is made up or drawn */
     int64_t samples;               /* synthetic: how many; 0: 60,000 train, 10,000 test */
+    enum dpb_sharding sharding;    /* not SAMPLES: `owners` and `owner` count */
+    int owners;                    /* ranks that shards are dealt to */
+    int owner;                     /* whose shards are opened; DPB_ALL_OWNERS: everybody's */
+};
+
+#define DPB_ALL_OWNERS (-1)
+
+/* Shards, and whose they are. */
+struct dpb_deal {
+    enum dpb_sharding sharding; /* SAMPLES or SHARDS */
+    int owners, owner;          /* as configured */
+    int shards;                 /* of the split; 0: it has none */
+    const int64_t *first;       /* [shards + 1]: the first sample of each, and the end; the
+                                   dataset's */
 };
 
 struct dpb_dataset_info {
     const char *kind;
     bool synthetic;
     const char *source; /* path of the (first) file; "synthetic" */
-    int64_t samples;
+    int64_t samples;    /* of all shards, open or not */
+    int files;          /* that this process has read or mapped, and their bytes; synthetic: 0 */
+    int64_t file_bytes;
+    struct dpb_deal deal;
 };
 
 /* Memory of one batch: the arrays that the model's kind of input has (dpb_workload.h: struct
@@ -81,13 +108,16 @@ struct dpb_batch dpb_batch_of_arrays(const struct dpb_batch_arrays *arrays, cons
  *  interactions          a CSV file without header: label, dense features, an integer per table,
  *                        hashed into its rows; an empty field is 0. The last tenth is for testing
  *  packed                what dpb_packed_write() made of another dataset, for a model with the same
- *                        samples; integers out of range are found when a sample is fetched
+ *                        samples; integers out of range are found when a sample is fetched, and so
+ *                        are files that have become shorter since
  *  synthetic             made up for the model's kind of input; sample `id` of a seed and split is
  *                        the same whatever the ranks, batches and machine, and can be learnt.
  *
  * Tokens of a masked model: START, words, SEPARATOR, words, SEPARATOR; label 1: the second segment
  * follows the first, 0: it does not. `predicted` of the words are hidden, 80 % behind MASK, 10 %
- * behind any word, 10 % left as they are. Tokens of a next-token model: words only, label 0. */
+ * behind any word, 10 % left as they are. Tokens of a next-token model: words only, label 0.
+ *
+ * DPB_SHARDING_SHARDS for data that has no shards, or fewer than `owners`: DPB_ERR_USAGE. */
 dpb_status dpb_dataset_open(const struct dpb_dataset_config *config, enum dpb_split split,
                             dpb_dataset **dataset);
 void dpb_dataset_close(dpb_dataset *dataset);
@@ -95,7 +125,7 @@ void dpb_dataset_describe(const dpb_dataset *dataset, struct dpb_dataset_info *i
 const struct dpb_model *dpb_dataset_model(const dpb_dataset *dataset);
 
 /* Write samples `ids` to the first `count` places of the arrays. Allocates nothing; from several
- * threads at once if you like. */
+ * threads at once if you like, in none of which SIGBUS may be blocked. */
 dpb_status dpb_dataset_fetch(const dpb_dataset *dataset, const int64_t *ids, int64_t count,
                              const struct dpb_batch_arrays *arrays);
 
@@ -126,7 +156,13 @@ struct dpb_loader_config {
  * shuffled order, rank r its slice of them. The remainder of an epoch, samples % global_batch, is
  * left out of that epoch (another shuffle, other samples); with keep_last it is one smaller batch,
  * split unevenly. A global batch larger than the dataset is an error. Steps may be asked for in any
- * order; the next one is what is ready early. */
+ * order; the next one is what is ready early.
+ *
+ * A dataset in shards: every owner has a shuffled order of its own samples, and its slice of every
+ * batch is the next ones of it. An epoch ends when the first owner has too few left for a step;
+ * with keep_last the others go on, and slices become smaller or empty. `ranks` and `rank` must be
+ * the dataset's owners and owner; or there is one rank and the dataset has everybody's shards: it
+ * takes the slices of all owners, the same global batches as they. */
 typedef struct dpb_loader dpb_loader;
 dpb_status dpb_loader_open(const struct dpb_loader_config *config, dpb_loader **loader);
 void dpb_loader_close(dpb_loader *loader);

@@ -6,17 +6,14 @@
 #include <string.h>
 
 #include "dpb_log.h"
-#include "dpb_rng.h"
-
-/* Streams of one seed are told apart by their upper half ("shuf"); the lower is the epoch. */
-#define SHUFFLE_STREAM ((uint64_t)0x73687566 << 32)
+#include "sample_order.h"
 
 /* Memory of one batch, and what making it came to. */
 struct slot {
     struct dpb_batch_arrays arrays;
     int64_t *ids; /* [batch_max] */
-    int64_t samples;
-    int64_t step, first; /* as in struct dpb_batch */
+    int64_t step;
+    struct dpb_sample_slice slice;
     dpb_status st;
 };
 
@@ -27,12 +24,8 @@ enum back_state {
 };
 
 struct dpb_loader {
-    struct dpb_loader_config config;
-    int64_t samples; /* of the dataset */
-    int64_t steps_per_epoch;
-    int64_t batch_max;
-    int64_t epoch;  /* whose order `order` holds; -1: none yet */
-    int64_t *order; /* [samples] */
+    const dpb_dataset *dataset;
+    struct dpb_sample_order order;
     struct slot slot[2];
     int back; /* the slot that is made, or will be; the other one is with the caller */
     bool has_thread;
@@ -44,80 +37,14 @@ struct dpb_loader {
     bool stop;
 };
 
-dpb_status dpb_shard_of_batch(int64_t global_batch, int ranks, int rank, bool uneven,
-                              int64_t *first, int64_t *count)
-{
-    int64_t each, more;
-
-    if (global_batch < 1 || ranks < 1 || rank < 0 || rank >= ranks) {
-        dpb_error("cannot give rank %d of %d its share of a global batch of %lld samples", rank,
-                  ranks, (long long)global_batch);
-        return DPB_ERR_USAGE;
-    }
-    each = global_batch / ranks;
-    more = global_batch % ranks;
-    if (more != 0 && !uneven) {
-        dpb_error("a global batch of %lld samples cannot be split equally over %d ranks: %lld "
-                  "left over",
-                  (long long)global_batch, ranks, (long long)more);
-        dpb_log_hint("use a multiple of %d, such as %lld, or allow unequal shares with --uneven",
-                     ranks, (long long)(each > 0 ? each * ranks : ranks));
-        return DPB_ERR_USAGE;
-    }
-    *first = rank * each + (rank < more ? rank : more);
-    *count = each + (rank < more ? 1 : 0);
-    return DPB_OK;
-}
-
-/* Samples of the whole step `in_epoch` (from 0): fewer than global_batch only in a kept last one.
- */
-static int64_t step_samples(const dpb_loader *loader, int64_t in_epoch)
-{
-    int64_t left = loader->samples - in_epoch * loader->config.global_batch;
-
-    return left < loader->config.global_batch ? left : loader->config.global_batch;
-}
-
-/* This rank's place in that step's global batch. */
-static dpb_status step_shard(const dpb_loader *loader, int64_t in_epoch, int64_t *first,
-                             int64_t *count)
-{
-    int64_t samples = step_samples(loader, in_epoch);
-    bool uneven = loader->config.uneven || samples < loader->config.global_batch;
-
-    return dpb_shard_of_batch(samples, loader->config.ranks, loader->config.rank, uneven, first,
-                              count);
-}
-
-static void set_epoch(dpb_loader *loader, int64_t epoch)
-{
-    struct dpb_rng rng;
-
-    if (loader->epoch == epoch)
-        return;
-    for (int64_t i = 0; i < loader->samples; i++)
-        loader->order[i] = i;
-    if (loader->config.shuffle) {
-        dpb_rng_init(&rng, loader->config.seed, SHUFFLE_STREAM | (uint64_t)epoch);
-        dpb_rng_shuffle_i64(&rng, loader->order, loader->samples);
-    }
-    loader->epoch = epoch;
-}
-
 static dpb_status make_batch(dpb_loader *loader, int64_t step, struct slot *slot)
 {
-    int64_t epoch = (step - 1) / loader->steps_per_epoch;
-    int64_t in_epoch = (step - 1) % loader->steps_per_epoch;
+    dpb_status st = dpb_sample_order_take(&loader->order, step, slot->ids, &slot->slice);
 
-    if (loader->config.epochs > 0 && epoch >= loader->config.epochs)
-        return DPB_END;
-    DPB_TRY(step_shard(loader, in_epoch, &slot->first, &slot->samples));
+    if (st != DPB_OK)
+        return st;
     slot->step = step;
-    set_epoch(loader, epoch);
-    /* Copied, since the order of the next epoch may be made while this batch is in use. */
-    memcpy(slot->ids, loader->order + in_epoch * loader->config.global_batch + slot->first,
-           (size_t)slot->samples * sizeof(*slot->ids));
-    return dpb_dataset_fetch(loader->config.dataset, slot->ids, slot->samples, &slot->arrays);
+    return dpb_dataset_fetch(loader->dataset, slot->ids, slot->slice.count, &slot->arrays);
 }
 
 /* ---- the thread ---- */
@@ -185,8 +112,9 @@ static dpb_status start_thread(dpb_loader *loader)
     pthread_mutex_init(&loader->mutex, NULL);
     pthread_cond_init(&loader->changed, NULL);
     loader->step = 1;
-    /* Signals are for the thread that trains. */
+    /* Signals are for the thread that trains, but for the one that its own reading may raise. */
     sigfillset(&all);
+    sigdelset(&all, SIGBUS);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     failed = pthread_create(&loader->thread, NULL, work, loader);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
@@ -227,82 +155,44 @@ static dpb_status next(void *ctx, int64_t step, struct dpb_batch *batch)
         loader->slot[0].st = make_batch(loader, step, &loader->slot[0]);
     if (slot->st != DPB_OK)
         return slot->st;
-    *batch = dpb_batch_of_arrays(&slot->arrays, slot->ids, slot->samples);
+    *batch = dpb_batch_of_arrays(&slot->arrays, slot->ids, slot->slice.count);
     batch->step = slot->step;
-    batch->first = slot->first;
+    batch->first = slot->slice.first;
     return DPB_OK;
 }
 
 /* ---- open ---- */
 
-static dpb_status check_config(const struct dpb_loader_config *config, int64_t samples)
+static dpb_status open_slots(dpb_loader *loader, int slots)
 {
-    int64_t first, count;
-
-    DPB_TRY(dpb_shard_of_batch(config->global_batch, config->ranks, config->rank, config->uneven,
-                               &first, &count));
-    if (config->global_batch > samples) {
-        dpb_error("a global batch of %lld samples is larger than the dataset of %lld",
-                  (long long)config->global_batch, (long long)samples);
-        dpb_log_hint("use a smaller batch or fewer ranks");
-        return DPB_ERR_USAGE;
-    }
-    if (config->epochs < 0) {
-        dpb_error("cannot read %lld epochs", (long long)config->epochs);
-        return DPB_ERR_USAGE;
-    }
-    return DPB_OK;
-}
-
-static dpb_status open_memory(dpb_loader *loader)
-{
-    const struct dpb_model *model = dpb_dataset_model(loader->config.dataset);
     /* A rank of an uneven split may have no sample at all; its memory still has to be something. */
-    int64_t room = loader->batch_max > 0 ? loader->batch_max : 1;
-    int slots = loader->config.background ? 2 : 1;
+    int64_t room = loader->order.batch_max > 0 ? loader->order.batch_max : 1;
 
-    loader->order = malloc((size_t)loader->samples * sizeof(*loader->order));
-    if (!loader->order)
-        goto err_memory;
     for (int i = 0; i < slots; i++) {
         struct slot *slot = &loader->slot[i];
 
         slot->ids = calloc((size_t)room, sizeof(*slot->ids));
-        if (!slot->ids)
-            goto err_memory;
-        DPB_TRY(dpb_batch_arrays_open(model, room, &slot->arrays));
+        if (!slot->ids) {
+            dpb_error("out of memory for the numbers of %lld samples", (long long)room);
+            return DPB_ERR_NO_MEMORY;
+        }
+        DPB_TRY(dpb_batch_arrays_open(dpb_dataset_model(loader->dataset), room, &slot->arrays));
     }
     return DPB_OK;
-
-err_memory:
-    dpb_error("out of memory for the order of %lld samples", (long long)loader->samples);
-    return DPB_ERR_NO_MEMORY;
 }
 
 dpb_status dpb_loader_open(const struct dpb_loader_config *config, dpb_loader **loader)
 {
-    struct dpb_dataset_info info;
-    dpb_loader *opened;
-    int64_t first;
+    dpb_loader *opened = calloc(1, sizeof(*opened));
     dpb_status st;
 
-    dpb_dataset_describe(config->dataset, &info);
-    DPB_TRY(check_config(config, info.samples));
-    opened = calloc(1, sizeof(*opened));
     if (!opened) {
         dpb_error("out of memory for a loader");
         return DPB_ERR_NO_MEMORY;
     }
-    opened->config = *config;
-    opened->samples = info.samples;
-    opened->steps_per_epoch = info.samples / config->global_batch;
-    if (config->keep_last && info.samples % config->global_batch != 0)
-        opened->steps_per_epoch++;
-    opened->epoch = -1;
-    /* A kept last batch is smaller than the others on every rank, so the first tells the most. */
-    DPB_TRY_GOTO(st, step_shard(opened, 0, &first, &opened->batch_max), err);
-    DPB_TRY_GOTO(st, open_memory(opened), err);
-    set_epoch(opened, 0);
+    opened->dataset = config->dataset;
+    DPB_TRY_GOTO(st, dpb_sample_order_open(config, &opened->order), err);
+    DPB_TRY_GOTO(st, open_slots(opened, config->background ? 2 : 1), err);
     if (config->background)
         DPB_TRY_GOTO(st, start_thread(opened), err);
     *loader = opened;
@@ -323,7 +213,7 @@ void dpb_loader_close(dpb_loader *loader)
         free(loader->slot[i].ids);
         dpb_batch_arrays_release(&loader->slot[i].arrays);
     }
-    free(loader->order);
+    dpb_sample_order_release(&loader->order);
     free(loader);
 }
 
@@ -334,15 +224,15 @@ struct dpb_batch_source dpb_loader_source(dpb_loader *loader)
 
 int64_t dpb_loader_steps_per_epoch(const dpb_loader *loader)
 {
-    return loader->steps_per_epoch;
+    return loader->order.steps_per_epoch;
 }
 
 int64_t dpb_loader_dropped_per_epoch(const dpb_loader *loader)
 {
-    return loader->config.keep_last ? 0 : loader->samples % loader->config.global_batch;
+    return loader->order.dropped_per_epoch;
 }
 
 int64_t dpb_loader_batch_max(const dpb_loader *loader)
 {
-    return loader->batch_max;
+    return loader->order.batch_max;
 }

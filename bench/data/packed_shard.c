@@ -14,11 +14,12 @@
 #include "dpb_json.h"
 #include "dpb_log.h"
 #include "dpb_str.h"
+#include "mapped_copy.h"
 #include "source.h"
 
-#define SAMPLES_MAX     UINT32_MAX
-#define RECORD_MAX      ((uint64_t)1 << 31)
-#define HASH_TEXT_BYTES 17
+#define SAMPLES_MAX UINT32_MAX
+#define RECORD_MAX  ((uint64_t)1 << 31)
+#define HASH_DIGITS 16
 
 _Static_assert(sizeof(struct dpb_packed_header) == 192, "the header has no hidden padding");
 _Static_assert(sizeof(struct dpb_packed_header) % DPB_PACKED_ALIGN == 0, "records are aligned");
@@ -151,6 +152,43 @@ static dpb_status check_size(const char *path, const struct dpb_packed_header *h
     return DPB_ERR_CORRUPT;
 }
 
+/* It was as long as its header says when it was opened. */
+static dpb_status shorter(const struct dpb_packed_shard *shard, uint64_t bytes)
+{
+    const struct dpb_packed_header *h = &shard->header;
+
+    dpb_error("\"%s\": it has become shorter while it is in use: what was at byte %" PRIu64
+              ", in sample %" PRIu64 ", is gone",
+              shard->path, bytes,
+              bytes < h->payload_offset
+                      ? h->first_sample
+                      : h->first_sample + (bytes - h->payload_offset) / h->record_bytes);
+    dpb_log_hint("leave packed data alone while it is trained from; `dpbench data check` finds "
+                 "what else is damaged");
+    return DPB_ERR_CORRUPT;
+}
+
+dpb_status dpb_packed_shard_read(const struct dpb_packed_shard *shard, uint64_t offset,
+                                 uint64_t bytes, void *to)
+{
+    const void *fault;
+
+    if (dpb_mapped_copy(to, shard->bytes + offset, (size_t)bytes, &fault))
+        return DPB_OK;
+    return shorter(shard, (uint64_t)((const uint8_t *)fault - shard->bytes));
+}
+
+dpb_status dpb_packed_shard_confirm(const struct dpb_packed_shard *shard)
+{
+    struct stat info;
+
+    /* By its name, since a descriptor for every shard may be more than a process can have. */
+    if (stat(shard->path, &info) != 0 || info.st_dev != shard->device ||
+        info.st_ino != shard->inode || (uint64_t)info.st_size >= shard->byte_count)
+        return DPB_OK;
+    return shorter(shard, (uint64_t)info.st_size);
+}
+
 static dpb_status map_file(struct dpb_packed_shard *shard, int fd)
 {
     const char *path = shard->path;
@@ -167,6 +205,7 @@ static dpb_status map_file(struct dpb_packed_shard *shard, int fd)
         dpb_log_hint("get a fresh copy, or pack the data again: `dpbench data pack`");
         return DPB_ERR_CORRUPT;
     }
+    dpb_mapped_copy_prepare();
     void *map = mmap(NULL, (size_t)info.st_size, PROT_READ, MAP_SHARED, fd, 0);
     if (map == MAP_FAILED) {
         dpb_error("cannot map \"%s\": %s", path, strerror(errno));
@@ -175,20 +214,16 @@ static dpb_status map_file(struct dpb_packed_shard *shard, int fd)
     }
     shard->bytes = map;
     shard->byte_count = (size_t)info.st_size;
-    memcpy(&shard->header, map, sizeof(shard->header));
+    shard->device = info.st_dev;
+    shard->inode = info.st_ino;
+    DPB_TRY(dpb_packed_shard_read(shard, 0, sizeof(shard->header), &shard->header));
     DPB_TRY(check_header(path, &shard->header));
     return check_size(path, &shard->header, shard->byte_count);
 }
 
 /* What was done until a failure is undone by dpb_packed_split_close(). */
-static dpb_status open_shard(const char *folder, enum dpb_split split, int at,
-                             struct dpb_packed_shard *shard)
+static dpb_status open_file(struct dpb_packed_shard *shard)
 {
-    shard->path = dpb_packed_shard_path(folder, split, at);
-    if (!shard->path) {
-        dpb_error("packed data in \"%s\": out of memory", folder);
-        return DPB_ERR_NO_MEMORY;
-    }
     int fd = open(shard->path, O_RDONLY | O_CLOEXEC);
     if (fd < 0) {
         dpb_status st = errno == ENOENT ? DPB_ERR_NOT_FOUND : DPB_ERR_IO;
@@ -201,48 +236,97 @@ static dpb_status open_shard(const char *folder, enum dpb_split split, int at,
     return st;
 }
 
-/* ---- a split ---- */
-
 /* The file is the one that the index means, and not one of another set. */
-static dpb_status check_place(const struct dpb_packed_split *split, enum dpb_split which, int at,
-                              const dpb_json *entry)
+static dpb_status check_place(const struct dpb_packed_split *split, int at)
 {
     const struct dpb_packed_shard *shard = &split->shard[at];
     const struct dpb_packed_header *h = &shard->header;
-    char hash[HASH_TEXT_BYTES];
 
-    if (h->split != (uint32_t)which)
+    if (h->split != (uint32_t)split->split)
         return wrong(shard->path, AT(split), "it is of the other split");
     if (h->shard != (uint32_t)at || h->shards != (uint32_t)split->shard_count)
         return wrong(shard->path, AT(shard), "it is another shard than its name says");
-    if (h->first_sample != (uint64_t)split->samples)
+    if (h->first_sample != (uint64_t)split->first[at])
         return wrong(shard->path, AT(first_sample), "its samples do not follow the shard before");
-    if (memcmp(&h->shape, &split->shard[0].header.shape, sizeof(h->shape)) != 0)
-        return wrong(shard->path, AT(shape), "its samples are not made as those of the first");
-    snprintf(hash, sizeof(hash), "%016" PRIx64, h->payload_xxh3);
-    if (dpb_json_as_int(dpb_json_get(entry, "samples"), -1) != (int64_t)h->samples ||
-        strcmp(dpb_json_as_string(dpb_json_get(entry, "xxh3"), ""), hash) != 0)
+    if (h->samples != (uint64_t)(split->first[at + 1] - split->first[at]) ||
+        h->payload_xxh3 != shard->payload_xxh3)
         return wrong(shard->path, AT(payload_xxh3),
                      "samples or hash are not those of \"" DPB_PACKED_INDEX "\"");
+    for (int i = 0; i < at; i++)
+        if (split->shard[i].bytes)
+            return memcmp(&h->shape, &split->shard[i].header.shape, sizeof(h->shape)) == 0
+                           ? DPB_OK
+                           : wrong(shard->path, AT(shape),
+                                   "its samples are not made as those of the first");
     return DPB_OK;
 }
 
-static dpb_status open_shards(const char *folder, enum dpb_split which, const dpb_json *entries,
-                              struct dpb_packed_split *split)
+dpb_status dpb_packed_shard_open(struct dpb_packed_split *split, int at)
 {
-    for (int at = 0; at < split->shard_count; at++) {
-        DPB_TRY(open_shard(folder, which, at, &split->shard[at]));
-        DPB_TRY(check_place(split, which, at, dpb_json_at(entries, (size_t)at)));
-        split->samples += (int64_t)split->shard[at].header.samples;
-    }
-    return DPB_OK;
+    DPB_TRY(open_file(&split->shard[at]));
+    return check_place(split, at);
 }
 
-static dpb_status open_indexed(const char *folder, const char *path, enum dpb_split which,
+/* ---- a split ---- */
+
+static dpb_status no_memory(const char *path)
+{
+    dpb_error("\"%s\": out of memory", path);
+    return DPB_ERR_NO_MEMORY;
+}
+
+static dpb_status no_index(const char *path, enum dpb_split which)
+{
+    dpb_error("\"%s\" is no index of format \"%s\" that names shards of \"%s\"", path,
+              DPB_PACKED_INDEX_KIND, dpb_packed_split_name(which));
+    dpb_log_hint("pack the data again with this program: `dpbench data pack`");
+    return DPB_ERR_CORRUPT;
+}
+
+/* What the index says of shard `at`. */
+static dpb_status read_entry(const char *folder, const char *path, const dpb_json *entry, int at,
+                             struct dpb_packed_split *split)
+{
+    int64_t samples = dpb_json_as_int(dpb_json_get(entry, "samples"), -1);
+    const char *hash = dpb_json_as_string(dpb_json_get(entry, "xxh3"), "");
+    const char *file = dpb_json_as_string(dpb_json_get(entry, "file"), "");
+    struct dpb_packed_shard *shard = &split->shard[at];
+    char *end;
+
+    shard->path = dpb_packed_shard_path(folder, split->split, at);
+    if (!shard->path)
+        return no_memory(path);
+    shard->payload_xxh3 = strtoull(hash, &end, 16);
+    if (samples >= 1 && samples <= SAMPLES_MAX && strlen(hash) == HASH_DIGITS && !*end &&
+        strcmp(file, strrchr(shard->path, '/') + 1) == 0) {
+        split->first[at + 1] = split->first[at] + samples;
+        return DPB_OK;
+    }
+    dpb_error("\"%s\": shard %d of \"%s\": file \"%s\", %lld samples, hash \"%s\": that cannot be",
+              path, at, dpb_packed_split_name(split->split), file, (long long)samples, hash);
+    dpb_log_hint("get a fresh copy, or pack the data again: `dpbench data pack`");
+    return DPB_ERR_CORRUPT;
+}
+
+static dpb_status read_entries(const char *folder, const char *path, const dpb_json *entries,
                                struct dpb_packed_split *split)
 {
+    size_t count = dpb_json_size(entries);
+
+    split->shard = calloc(count, sizeof(*split->shard));
+    split->first = calloc(count + 1, sizeof(*split->first));
+    if (!split->shard || !split->first)
+        return no_memory(path);
+    split->shard_count = (int)count;
+    for (int at = 0; at < split->shard_count; at++)
+        DPB_TRY(read_entry(folder, path, dpb_json_at(entries, (size_t)at), at, split));
+    return DPB_OK;
+}
+
+static dpb_status read_index(const char *folder, const char *path, struct dpb_packed_split *split)
+{
     dpb_json *index = NULL;
-    dpb_status st = DPB_ERR_CORRUPT;
+    dpb_status st;
 
     if (access(path, F_OK) != 0) {
         dpb_error("there is no packed data set in \"%s\": it has no \"%s\"", folder,
@@ -251,24 +335,13 @@ static dpb_status open_indexed(const char *folder, const char *path, enum dpb_sp
         return DPB_ERR_NOT_FOUND;
     }
     DPB_TRY(dpb_json_read_file(path, &index));
-    const dpb_json *entries = dpb_json_get(index, dpb_packed_split_name(which));
-    size_t count = dpb_json_size(entries);
+    const dpb_json *entries = dpb_json_get(index, dpb_packed_split_name(split->split));
     if (strcmp(dpb_json_as_string(dpb_json_get(index, "format"), ""), DPB_PACKED_INDEX_KIND) != 0 ||
-        dpb_json_type(entries) != DPB_JSON_ARRAY || count < 1 || count > DPB_PACKED_SHARDS_MAX) {
-        dpb_error("\"%s\" is no index of format \"%s\" that names shards of \"%s\"", path,
-                  DPB_PACKED_INDEX_KIND, dpb_packed_split_name(which));
-        dpb_log_hint("pack the data again with this program: `dpbench data pack`");
-        goto out;
-    }
-    split->shard = calloc(count, sizeof(*split->shard));
-    split->shard_count = split->shard ? (int)count : 0;
-    if (!split->shard) {
-        dpb_error("\"%s\": out of memory", path);
-        st = DPB_ERR_NO_MEMORY;
-        goto out;
-    }
-    st = open_shards(folder, which, entries, split);
-out:
+        dpb_json_type(entries) != DPB_JSON_ARRAY || dpb_json_size(entries) < 1 ||
+        dpb_json_size(entries) > DPB_PACKED_SHARDS_MAX)
+        st = no_index(path, split->split);
+    else
+        st = read_entries(folder, path, entries, split);
     dpb_json_free(index);
     return st;
 }
@@ -276,14 +349,14 @@ out:
 dpb_status dpb_packed_split_open(const char *folder, enum dpb_split split,
                                  struct dpb_packed_split *opened)
 {
-    struct dpb_packed_split made = {0};
+    struct dpb_packed_split made = {.split = split};
     char *path = dpb_path_join(folder, DPB_PACKED_INDEX);
 
     if (!path) {
         dpb_error("packed data in \"%s\": out of memory", folder);
         return DPB_ERR_NO_MEMORY;
     }
-    dpb_status st = open_indexed(folder, path, split, &made);
+    dpb_status st = read_index(folder, path, &made);
     free(path);
     if (st < 0) {
         dpb_packed_split_close(&made);
@@ -301,5 +374,6 @@ void dpb_packed_split_close(struct dpb_packed_split *split)
         free(split->shard[i].path);
     }
     free(split->shard);
+    free(split->first);
     *split = (struct dpb_packed_split){0};
 }

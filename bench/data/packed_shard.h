@@ -45,18 +45,21 @@ struct dpb_packed_header {
     uint64_t header_xxh3; /* of all that is before it */
 };
 
-/* A shard that is mapped: pages that several ranks read are in memory once. */
+/* A shard. When it is open it is mapped: pages that several ranks read are in memory once. */
 struct dpb_packed_shard {
     char *path;
-    const uint8_t *bytes;
+    uint64_t payload_xxh3; /* as the index says */
+    const uint8_t *bytes;  /* NULL: not open */
     size_t byte_count;
+    uint64_t device, inode; /* of the open file */
     struct dpb_packed_header header;
 };
 
 struct dpb_packed_split {
+    enum dpb_split split;
     struct dpb_packed_shard *shard;
     int shard_count;
-    int64_t samples;
+    int64_t *first; /* [shard_count + 1], as the index says: of each shard, and the end */
 };
 
 /* An array of a sample: label, then what the input has, in the order in which a record holds them.
@@ -79,12 +82,23 @@ uint64_t dpb_packed_header_hash(const struct dpb_packed_header *header);
 char *dpb_packed_shard_path(const char *folder, enum dpb_split split, int shard);
 const char *dpb_packed_split_name(enum dpb_split split);
 
-/* Map the shards of a split and check headers, sizes and the index against each other; records are
- * not read. A folder without index: DPB_ERR_NOT_FOUND. Anything that does not hold:
- * DPB_ERR_CORRUPT, another version: DPB_ERR_UNSUPPORTED, logged with file and offset. */
+/* Read what the index says of a split; no shard is open yet. A folder without index:
+ * DPB_ERR_NOT_FOUND. What is no index: DPB_ERR_CORRUPT. */
 dpb_status dpb_packed_split_open(const char *folder, enum dpb_split split,
                                  struct dpb_packed_split *opened);
 void dpb_packed_split_close(struct dpb_packed_split *split);
+
+/* Map a shard and check header, size, index and the shards opened before against each other;
+ * records are not read. Anything that does not hold: DPB_ERR_CORRUPT, another version:
+ * DPB_ERR_UNSUPPORTED, logged with file and offset. */
+dpb_status dpb_packed_shard_open(struct dpb_packed_split *split, int at);
+
+/* Copy out of an open shard. DPB_ERR_CORRUPT, logged, where the file has become shorter: if not
+ * here, then from dpb_packed_shard_confirm() afterwards. */
+dpb_status dpb_packed_shard_read(const struct dpb_packed_shard *shard, uint64_t offset,
+                                 uint64_t bytes, void *to);
+/* Is the file as long as when it was opened? One that has been renamed or removed is. */
+dpb_status dpb_packed_shard_confirm(const struct dpb_packed_shard *shard);
 
 #ifdef __cplusplus
 }

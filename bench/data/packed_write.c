@@ -14,6 +14,8 @@
 #include "dpb_str.h"
 #include "packed_shard.h"
 
+#define BUFFER_BYTES ((uint64_t)1 << 20)
+
 static const enum dpb_split both[] = {DPB_SPLIT_TRAIN, DPB_SPLIT_TEST};
 
 /* ---- write ---- */
@@ -232,12 +234,19 @@ dpb_status dpb_packed_write(const dpb_dataset *const splits[2], int shards, cons
 
 /* ---- check ---- */
 
-static dpb_status check_payload(const struct dpb_packed_shard *shard)
+static dpb_status check_payload(const struct dpb_packed_shard *shard, XXH3_state_t *hashing,
+                                uint8_t *buffer)
 {
     const struct dpb_packed_header *h = &shard->header;
-    uint64_t hash = XXH3_64bits(shard->bytes + h->payload_offset,
-                                shard->byte_count - (size_t)h->payload_offset);
 
+    XXH3_64bits_reset(hashing);
+    for (uint64_t at = h->payload_offset; at < shard->byte_count; at += BUFFER_BYTES) {
+        uint64_t rest = shard->byte_count - at, bytes = rest < BUFFER_BYTES ? rest : BUFFER_BYTES;
+        DPB_TRY(dpb_packed_shard_read(shard, at, bytes, buffer));
+        XXH3_64bits_update(hashing, buffer, (size_t)bytes);
+    }
+    DPB_TRY(dpb_packed_shard_confirm(shard));
+    uint64_t hash = XXH3_64bits_digest(hashing);
     if (hash == h->payload_xxh3)
         return DPB_OK;
     dpb_error("\"%s\": the samples from byte %" PRIu64 " to %zu are damaged: their hash is "
@@ -247,19 +256,34 @@ static dpb_status check_payload(const struct dpb_packed_shard *shard)
     return DPB_ERR_CORRUPT;
 }
 
+/* Every damaged file is named. */
+static dpb_status check_split(struct dpb_packed_split *split, struct dpb_packed_summary *found)
+{
+    XXH3_state_t *hashing = XXH3_createState();
+    uint8_t *buffer = malloc(BUFFER_BYTES);
+    dpb_status st = hashing && buffer ? DPB_OK : no_memory(split->shard[0].path);
+
+    for (int i = 0; i < split->shard_count && hashing && buffer; i++) {
+        dpb_status one = dpb_packed_shard_open(split, i);
+        if (one == DPB_OK)
+            one = check_payload(&split->shard[i], hashing, buffer);
+        DPB_KEEP(st, one);
+        found->bytes += (int64_t)split->shard[i].byte_count;
+    }
+    free(buffer);
+    XXH3_freeState(hashing);
+    return st;
+}
+
 dpb_status dpb_packed_check(const char *folder, struct dpb_packed_summary *summary)
 {
     struct dpb_packed_summary found = {0};
 
     for (int s = 0; s < 2; s++) {
         struct dpb_packed_split split;
-        dpb_status st = DPB_OK;
         DPB_TRY(dpb_packed_split_open(folder, both[s], &split));
-        for (int i = 0; i < split.shard_count; i++) {
-            DPB_KEEP(st, check_payload(&split.shard[i])); /* every damaged file is named */
-            found.bytes += (int64_t)split.shard[i].byte_count;
-        }
-        found.samples[both[s]] = split.samples;
+        dpb_status st = check_split(&split, &found);
+        found.samples[both[s]] = split.first[split.shard_count];
         found.shards[both[s]] = split.shard_count;
         dpb_packed_split_close(&split);
         DPB_TRY(st);

@@ -10,15 +10,21 @@
 extern "C" {
 #endif
 
-/* One open split. */
+/* One open split. Of fetch() and read() it has one: what is in memory cannot fail, and was checked
+ * when it was opened. */
 struct dpb_source {
     void *ctx;
     int64_t samples;
     char *origin; /* path of the (first) file, "synthetic"; on the heap */
-    /* Is sample `id` sound? Asked before it is fetched. NULL: all are, seen when it was opened. */
-    dpb_status (*check)(const void *ctx, int64_t id);
+    int files;    /* read or mapped */
+    int64_t file_bytes;
+    struct dpb_deal deal; /* all zero: not in shards */
     /* Sample `id` to place `at` of the arrays; `id` is valid. */
     void (*fetch)(const void *ctx, int64_t id, const struct dpb_batch_arrays *arrays, int64_t at);
+    dpb_status (*read)(const void *ctx, int64_t id, const struct dpb_batch_arrays *arrays,
+                       int64_t at);
+    /* Optional. Were the samples read since sound? Asked after each batch. */
+    dpb_status (*confirm)(const void *ctx);
     void (*close)(void *ctx);
 };
 
