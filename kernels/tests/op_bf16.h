@@ -1,0 +1,54 @@
+/* op_bf16.h: an operator of the CPU device in bf16 against the reference, which computes in double
+ * from the same bf16 inputs and stores fp32.
+ *
+ * Take the arguments of the fp32 test and a list of what they read and write; op_check_bf16() does
+ * the rest.
+ *
+ * Limit. bf16 has 8 significant bits: rounded to nearest, a result is off by at most 2^-8 of
+ * itself. Before that it is a sum in fp32, off by ulps 2^-24 of the sum of its terms' absolute
+ * values (op_ulps_of_sum()). An operator that keeps something in bf16 on the way, as attention its
+ * weights, is off by 2^-8 more of these absolute values for each such rounding. So
+ *   |got - want| <= 2^-8 |want| + (ulps 2^-24 + roundings 2^-8) bound,
+ * and without the first term where the result is fp32. */
+#ifndef DPB_OP_BF16_H
+#define DPB_OP_BF16_H
+
+#include "op_data.h"
+
+enum op_part_use {
+    OP_READS,
+    OP_WRITES,
+    OP_UPDATES /* starts with what it holds */
+};
+
+struct op_part {
+    const char *name;
+    size_t at;      /* offset in the arguments, of a struct dpb_tensor */
+    int64_t floats; /* above 0: of a `float *` to so many floats; these stay fp32 */
+    int64_t extent; /* above 0: elements of the tensor with the gaps between its rows */
+    enum op_part_use use;
+    bool fp32;              /* a tensor that stays fp32 */
+    const float *bound;     /* written parts: NULL: 1 */
+    double ulps, roundings; /* of the limit */
+};
+
+/* The parts of arguments of type `args`. */
+#define OP_TENSOR(args, member) .name = #member, .at = offsetof(struct args, member)
+#define OP_FLOATS(args, member, count)                                                             \
+    .name = #member, .at = offsetof(struct args, member), .floats = (count)
+
+/* Make `twin` of the fp32 `args`: tensors in bf16 and outputs in memory of their own, owned by
+ * `data`. The values that fp32 tensors hold for reading become those of bf16. */
+void op_bf16_twin(struct op_data *data, void *twin, void *args, size_t args_bytes,
+                  const struct op_part *parts, int count);
+
+/* Launch `op` on `device` with `twin` (twice, as op_run() does) and compare what it wrote with what
+ * the reference wrote to `args`. */
+void op_bf16_compare(dpb_device *device, enum dpb_op op, const void *twin, const void *args,
+                     const struct op_part *parts, int count);
+
+/* The reference, and the device with one and two threads (cpu_pair), on all of it. */
+void op_check_bf16(enum dpb_op op, void *args, size_t args_bytes, const struct op_part *parts,
+                   int count);
+
+#endif
