@@ -133,11 +133,11 @@ static void open_synthetic(struct fixture *fixture, int64_t samples)
     fixture->batch = dpb_batch_of_arrays(&arrays, fixture->ids, samples);
 }
 
-static void open_batch(struct fixture *fixture, int64_t samples)
+static void open_batch(struct fixture *fixture, int64_t first, int64_t samples)
 {
     fixture->ids = must_alloc((size_t)samples * sizeof(int64_t));
     for (int64_t i = 0; i < samples; i++)
-        fixture->ids[i] = i;
+        fixture->ids[i] = first + i;
     if (fixture->model->input == DPB_INPUT_TOKENS)
         open_tokens(fixture, samples);
     else
@@ -147,9 +147,20 @@ static void open_batch(struct fixture *fixture, int64_t samples)
 void fixture_open(struct fixture *fixture, const struct dpb_device_ops *device,
                   const struct dpb_workload_ops *workload, int64_t batch_max)
 {
+    static const struct dpb_rank_services alone = {.size = 1};
+    const struct dpb_workload_config config = {
+            .batch_max = batch_max, .global_batch = batch_max, .ranks = &alone};
+
+    fixture_open_with(fixture, device, workload, &config, 0);
+}
+
+void fixture_open_with(struct fixture *fixture, const struct dpb_device_ops *device,
+                       const struct dpb_workload_ops *workload,
+                       const struct dpb_workload_config *wanted, int64_t first)
+{
     struct dpb_device_config device_config = {.local_size = 1, .threads = 1};
     struct dpb_recorder_config recorder_config = {.events_per_lane = 1024};
-    struct dpb_workload_config config = {.launcher = &fixture->launcher, .batch_max = batch_max};
+    struct dpb_workload_config config = *wanted;
 
     memset(fixture, 0, sizeof(*fixture));
     fixture->ops = workload;
@@ -159,8 +170,9 @@ void fixture_open(struct fixture *fixture, const struct dpb_device_ops *device,
     assert_int_equal(dpb_recorder_host_ops.open(&recorder_config, &fixture->recorder), DPB_OK);
     fixture->launcher = (struct dpb_launcher){
             .device = fixture->device, .stream = fixture->stream, .recorder = fixture->recorder};
+    config.launcher = &fixture->launcher;
     open_memory(fixture);
-    open_batch(fixture, batch_max);
+    open_batch(fixture, first, config.batch_max);
     assert_int_equal(workload->open(&config, &fixture->workload), DPB_OK);
     workload->bind(fixture->workload, fixture->param, fixture->grad);
     assert_int_equal(workload->init_params(fixture->workload, 1), DPB_OK);

@@ -32,6 +32,11 @@ struct fixture {
 /* Parameters from seed 1; a full batch of samples 0, 1, ...; gradients filled with 77. */
 void fixture_open(struct fixture *fixture, const struct dpb_device_ops *device,
                   const struct dpb_workload_ops *workload, int64_t batch_max);
+/* The same with what `config` says, but for the launcher; samples first, first + 1, ..., as many as
+ * config->batch_max. */
+void fixture_open_with(struct fixture *fixture, const struct dpb_device_ops *device,
+                       const struct dpb_workload_ops *workload,
+                       const struct dpb_workload_config *config, int64_t first);
 void fixture_close(struct fixture *fixture);
 
 /* Forward in training mode, then backward with `grad_scale`; returns what forward said. */

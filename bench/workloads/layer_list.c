@@ -158,6 +158,10 @@ void dpb_layer_list_batchnorm2d(struct dpb_layer_list *list, const char *name, b
     if (layer->input[0] == DPB_LAYER_IMAGES) /* its backward operator always makes dx */
         list->damaged = true;
     layer->relu = relu;
+    join_name(list, layer->op.fwd_stats, name, "fwd-stats");
+    join_name(list, layer->op.fwd_gather, name, "fwd-gather");
+    join_name(list, layer->op.bwd_sums, name, "bwd-sums");
+    join_name(list, layer->op.bwd_gather, name, "bwd-gather");
     join_name(list, layer->running_mean, name, "running_mean");
     join_name(list, layer->running_var, name, "running_var");
     layer->weight = add_param(list, name, "weight", 1, &dim[2]);

@@ -44,6 +44,11 @@ struct dpb_layer_op_names {
     char bwd_weights[DPB_LAYER_OP_NAME_BYTES];
     char bwd_data[DPB_LAYER_OP_NAME_BYTES];
     char bwd_sum[DPB_LAYER_OP_NAME_BYTES]; /* of gradients, where the layer's input branches */
+    /* batch normalisation over all ranks */
+    char fwd_stats[DPB_LAYER_OP_NAME_BYTES];
+    char fwd_gather[DPB_LAYER_OP_NAME_BYTES];
+    char bwd_sums[DPB_LAYER_OP_NAME_BYTES];
+    char bwd_gather[DPB_LAYER_OP_NAME_BYTES];
 };
 
 struct dpb_layer {

@@ -79,6 +79,8 @@ static void place_all(struct network *net, struct block *block)
     net->prob = place_floats(block, net->batch_max * list->model.classes);
     net->loss = place_floats(block, net->batch_max);
     net->zeros = place(block, DPB_ZEROS_BYTES);
+    if (net->sync)
+        net->sums = place_floats(block, dpb_network_batchnorm_sums(list));
 }
 
 /* Output channel o is input channel o - before. */
@@ -148,6 +150,21 @@ void dpb_network_close(dpb_workload *workload)
     free(net);
 }
 
+static bool has_batchnorm(const struct dpb_layer_list *list)
+{
+    return dpb_network_batchnorm_sums(list) > 0;
+}
+
+static dpb_status open_sync(struct network *net)
+{
+    int64_t floats = dpb_network_batchnorm_parts(net->list, net->sync->size);
+    void *parts = NULL;
+
+    DPB_TRY(net->sync->alloc(net->sync->ctx, (size_t)floats * sizeof(float), &parts));
+    net->parts = parts;
+    return DPB_OK;
+}
+
 dpb_status dpb_network_open(const struct dpb_workload_ops *ops, const struct dpb_layer_list *list,
                             const struct dpb_workload_config *config, dpb_workload **workload)
 {
@@ -171,7 +188,13 @@ dpb_status dpb_network_open(const struct dpb_workload_ops *ops, const struct dpb
     net->list = list;
     net->launcher = config->launcher;
     net->batch_max = config->batch_max;
+    net->sync_batch_statistics = config->sync_batch_statistics;
+    /* a single rank's statistics are those of all */
+    if (config->sync_batch_statistics && has_batchnorm(list) && config->ranks->size > 1)
+        net->sync = config->ranks;
     DPB_TRY_GOTO(st, dpb_network_plan_make(list, &net->plan), err);
+    if (net->sync)
+        DPB_TRY_GOTO(st, open_sync(net), err);
     place_all(net, &block);
     net->bytes = block.bytes;
     DPB_TRY_GOTO(st, dpb_device_get_ops(device)->alloc(device, (size_t)net->bytes, &net->memory),
@@ -223,7 +246,7 @@ bool dpb_network_state(dpb_workload *workload, int index, struct dpb_workload_st
             continue;
         *state = (struct dpb_workload_state){
                 .name = variance ? layer->running_var : layer->running_mean,
-                .kind = DPB_STATE_LOCAL,
+                .kind = net->sync_batch_statistics ? DPB_STATE_REPLICATED : DPB_STATE_LOCAL,
                 .data = net->extra[i].running + (variance ? channels : 0),
                 .numel = channels};
         return true;
@@ -239,7 +262,9 @@ int64_t dpb_network_activation_bytes(dpb_workload *workload)
 int64_t dpb_network_activation_bytes_for(const struct dpb_layer_list *list,
                                          const struct dpb_workload_sizes *sizes)
 {
-    struct network net = {.list = list, .batch_max = sizes->batch_max};
+    static const struct dpb_rank_services some;
+    bool sync = sizes->sync_batch_statistics && sizes->ranks > 1 && has_batchnorm(list);
+    struct network net = {.list = list, .batch_max = sizes->batch_max, .sync = sync ? &some : NULL};
     struct block block = {0};
 
     if (dpb_network_plan_make(list, &net.plan) == DPB_OK)
@@ -268,6 +293,20 @@ dpb_status dpb_batch_check(const struct dpb_workload_ops *ops, const struct dpb_
 
 /* ---- forward ---- */
 
+static bool exchanges(const struct network *net, int i)
+{
+    return net->sync && net->list->layer[i].kind == DPB_LAYER_BATCHNORM2D;
+}
+
+static dpb_status forward_of_none(struct network *net)
+{
+    for (int i = 0; i < net->list->layer_count; i++) {
+        if (exchanges(net, i))
+            DPB_TRY(dpb_network_batchnorm_forward_of_none(net, i));
+    }
+    return DPB_OK;
+}
+
 dpb_status dpb_network_forward(dpb_workload *workload, const struct dpb_batch *batch, bool training,
                                struct dpb_forward_result *result)
 {
@@ -280,7 +319,7 @@ dpb_status dpb_network_forward(dpb_workload *workload, const struct dpb_batch *b
     DPB_TRY(dpb_batch_check(net->base.ops, model, net->batch_max, batch));
     if (batch->samples == 0) {
         *result = sum;
-        return DPB_OK;
+        return training ? forward_of_none(net) : DPB_OK;
     }
     for (int i = 0; i < net->list->layer_count; i++)
         DPB_TRY(dpb_network_layer_forward(net, i, batch, training));
@@ -302,6 +341,26 @@ dpb_status dpb_network_forward(dpb_workload *workload, const struct dpb_batch *b
 
 /* ---- backward ---- */
 
+/* Exchanges come before the same gradients as on ranks that have samples. */
+static dpb_status backward_of_none(struct network *net, dpb_grad_ready ready, void *ctx)
+{
+    const struct dpb_model *model = &net->list->model;
+    int exchanged = net->list->layer_count;
+
+    for (int r = 0; r < model->param_count; r++) {
+        int p = model->ready_order[r];
+        int i = model->params[p].layer;
+
+        if (exchanges(net, i) && i < exchanged) {
+            DPB_TRY(dpb_network_batchnorm_backward_of_none(net, i));
+            exchanged = i;
+        }
+        DPB_TRY(dpb_gradient_clear(net->launcher, model, p, net->grad[p], net->zeros));
+        DPB_TRY(ready(ctx, p));
+    }
+    return DPB_OK;
+}
+
 dpb_status dpb_network_backward(dpb_workload *workload, const struct dpb_batch *batch,
                                 float grad_scale, dpb_grad_ready ready, void *ctx)
 {
@@ -311,8 +370,7 @@ dpb_status dpb_network_backward(dpb_workload *workload, const struct dpb_batch *
     struct dpb_softmax_xent_args args;
 
     if (batch->samples == 0)
-        return dpb_gradients_clear(net->launcher, &net->list->model, net->grad, net->zeros, ready,
-                                   ctx);
+        return backward_of_none(net, ready, ctx);
     args = (struct dpb_softmax_xent_args){
             .prob = dpb_tensor_2d(net->prob, batch->samples, classes),
             .dlogits =

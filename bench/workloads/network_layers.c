@@ -1,13 +1,9 @@
 /* What a network launches for each kind of layer. */
 #include "network_private.h"
 
-#include "dpb_log.h"
 #include "workload_parts.h"
 
-#define BATCHNORM_EPS      1e-5f /* PyTorch's defaults */
-#define BATCHNORM_MOMENTUM 0.1f
-
-static struct dpb_tensor images(const float *data, int64_t samples, const int64_t dim[3])
+struct dpb_tensor dpb_network_images(const float *data, int64_t samples, const int64_t dim[3])
 {
     return dpb_tensor_4d((float *)data, samples, dim[0], dim[1], dim[2]);
 }
@@ -30,10 +26,10 @@ static struct dpb_conv_args conv_args(const struct network *net, int i, int64_t 
 {
     const struct dpb_layer *layer = &net->list->layer[i];
 
-    return (struct dpb_conv_args){.x = images(x, samples, layer->in),
+    return (struct dpb_conv_args){.x = dpb_network_images(x, samples, layer->in),
                                   .w = dpb_tensor_4d((float *)w, layer->out[2], layer->in[2],
                                                      layer->kernel, layer->kernel),
-                                  .y = images(y, samples, layer->out),
+                                  .y = dpb_network_images(y, samples, layer->out),
                                   .stride = layer->stride,
                                   .pad = layer->pad};
 }
@@ -43,66 +39,15 @@ static struct dpb_pool_args pool_args(const struct network *net, int i, int64_t 
 {
     const struct dpb_layer *layer = &net->list->layer[i];
 
-    return (struct dpb_pool_args){.x = images(x, samples, layer->in),
-                                  .y = images(y, samples, layer->out),
+    return (struct dpb_pool_args){.x = dpb_network_images(x, samples, layer->in),
+                                  .y = dpb_network_images(y, samples, layer->out),
                                   .index = net->extra[i].pool_index,
                                   .kernel = layer->kernel,
                                   .stride = layer->stride,
                                   .pad = layer->pad};
 }
 
-static struct dpb_batchnorm_args batchnorm_args(const struct network *net, int i, int64_t samples,
-                                                const float *x)
-{
-    const struct dpb_layer *layer = &net->list->layer[i];
-    const struct network_extra *extra = &net->extra[i];
-    int64_t channels = layer->out[2];
-
-    return (struct dpb_batchnorm_args){.x = images(x, samples, layer->in),
-                                       .gamma = net->param[layer->weight],
-                                       .beta = net->param[layer->bias],
-                                       .running_mean = extra->running,
-                                       .running_var = extra->running + channels,
-                                       .save_mean = extra->saved,
-                                       .save_var = extra->saved + channels,
-                                       .eps = BATCHNORM_EPS,
-                                       .momentum = BATCHNORM_MOMENTUM};
-}
-
 /* ---- forward ---- */
-
-/* The variance of one value is 0, and there is none of the data set to be had from it. */
-static dpb_status check_batchnorm(const struct network *net, const struct dpb_layer *layer,
-                                  int64_t samples)
-{
-    if (samples * layer->out[0] * layer->out[1] > 1)
-        return DPB_OK;
-    dpb_error("workload \"%s\": one sample of %lldx%lld pixels leaves layer \"%s\" one value per "
-              "channel, and batch normalisation needs two",
-              net->base.ops->name, (long long)net->list->model.sample_dim[0],
-              (long long)net->list->model.sample_dim[1], layer->name);
-    dpb_log_hint("use at least 2 samples per rank, or a larger --image-size");
-    return DPB_ERR_USAGE;
-}
-
-static dpb_status batchnorm_forward(struct network *net, int i, const struct dpb_batch *batch,
-                                    bool training)
-{
-    const struct dpb_layer *layer = &net->list->layer[i];
-    struct dpb_batchnorm_args args =
-            batchnorm_args(net, i, batch->samples, input_of(net, i, 0, batch));
-    struct dpb_relu_args relu;
-
-    if (training)
-        DPB_TRY(check_batchnorm(net, layer, batch->samples));
-    args.y = images(net->output[i], batch->samples, layer->out);
-    args.training = training;
-    DPB_TRY(launch(net, layer->op.fwd, DPB_OP_BATCHNORM_FWD, &args));
-    if (!layer->relu)
-        return DPB_OK;
-    relu = (struct dpb_relu_args){.x = args.y, .y = args.y};
-    return launch(net, layer->op.fwd_relu, DPB_OP_RELU_FWD, &relu);
-}
 
 /* Image by image, y = shares x, or back, x = shares^T y. */
 static dpb_status adaptive_pool(struct network *net, int i, const char *name, bool back,
@@ -142,7 +87,7 @@ dpb_status dpb_network_layer_forward(struct network *net, int i, const struct dp
         return launch(net, layer->op.fwd, DPB_OP_CONV_FWD, &args);
     }
     case DPB_LAYER_BATCHNORM2D:
-        return batchnorm_forward(net, i, batch, training);
+        return dpb_network_batchnorm_forward(net, i, batch->samples, x, training);
     case DPB_LAYER_MAXPOOL2D: {
         struct dpb_pool_args args = pool_args(net, i, batch->samples, x, y);
 
@@ -161,9 +106,9 @@ dpb_status dpb_network_layer_forward(struct network *net, int i, const struct dp
         return dpb_linear_forward(net->launcher, layer, batch->samples, x, net->param, y);
     case DPB_LAYER_ADD: {
         struct dpb_add_args args = {
-                .a = images(x, batch->samples, layer->out),
-                .b = images(input_of(net, i, 1, batch), batch->samples, layer->out),
-                .y = images(y, batch->samples, layer->out),
+                .a = dpb_network_images(x, batch->samples, layer->out),
+                .b = dpb_network_images(input_of(net, i, 1, batch), batch->samples, layer->out),
+                .y = dpb_network_images(y, batch->samples, layer->out),
                 .relu = layer->relu};
 
         return launch(net, layer->op.fwd, DPB_OP_ADD, &args);
@@ -197,9 +142,10 @@ static dpb_status relu_backward(struct network *net, int i, int64_t samples)
 {
     const struct dpb_layer *layer = &net->list->layer[i];
     const struct network_layer_plan *plan = &net->plan.layer[i];
-    struct dpb_relu_args args = {.y = images(net->output[i], samples, layer->out),
-                                 .dy = images(net->buffer[plan->grad], samples, layer->out),
-                                 .dx = images(net->buffer[plan->masked], samples, layer->out)};
+    struct dpb_relu_args args = {
+            .y = dpb_network_images(net->output[i], samples, layer->out),
+            .dy = dpb_network_images(net->buffer[plan->grad], samples, layer->out),
+            .dx = dpb_network_images(net->buffer[plan->masked], samples, layer->out)};
 
     return launch(net, layer->op.bwd_relu, DPB_OP_RELU_BWD, &args);
 }
@@ -230,23 +176,6 @@ static dpb_status conv_backward(struct network *net, int i, const struct dpb_bat
     return conv_backward_data(net, i, batch->samples, net->param[layer->weight]);
 }
 
-static dpb_status batchnorm_backward(struct network *net, int i, const struct dpb_batch *batch,
-                                     dpb_grad_ready ready, void *ctx)
-{
-    const struct dpb_layer *layer = &net->list->layer[i];
-    struct dpb_batchnorm_args args =
-            batchnorm_args(net, i, batch->samples, input_of(net, i, 0, batch));
-
-    args.dy = images(dy_of(net, i), batch->samples, layer->out);
-    args.dx = images(dx_of(net, i), batch->samples, layer->in);
-    args.dgamma = net->grad[layer->weight];
-    args.dbeta = net->grad[layer->bias];
-    args.training = true;
-    DPB_TRY(launch(net, layer->op.bwd_data, DPB_OP_BATCHNORM_BWD, &args));
-    DPB_TRY(ready(ctx, layer->weight));
-    return ready(ctx, layer->bias);
-}
-
 static dpb_status pool_backward(struct network *net, int i, enum dpb_op op, int64_t samples)
 {
     const float *dx = dx_of(net, i);
@@ -274,7 +203,8 @@ static dpb_status kind_backward(struct network *net, int i, const struct dpb_bat
     case DPB_LAYER_CONV2D:
         return conv_backward(net, i, batch, ready, ctx);
     case DPB_LAYER_BATCHNORM2D:
-        return batchnorm_backward(net, i, batch, ready, ctx);
+        return dpb_network_batchnorm_backward(net, i, batch->samples, input_of(net, i, 0, batch),
+                                              dy_of(net, i), dx_of(net, i), ready, ctx);
     case DPB_LAYER_MAXPOOL2D:
         return pool_backward(net, i, DPB_OP_POOL_MAX_BWD, batch->samples);
     case DPB_LAYER_AVGPOOL2D:
@@ -302,9 +232,10 @@ static dpb_status add_shares(struct network *net, int i, int k, int64_t samples)
 
     if (flow->before < 0)
         return DPB_OK;
-    args = (struct dpb_add_args){.a = images(net->buffer[flow->part], samples, layer->in),
-                                 .b = images(net->buffer[flow->before], samples, layer->in),
-                                 .y = images(net->buffer[flow->sum], samples, layer->in)};
+    args = (struct dpb_add_args){
+            .a = dpb_network_images(net->buffer[flow->part], samples, layer->in),
+            .b = dpb_network_images(net->buffer[flow->before], samples, layer->in),
+            .y = dpb_network_images(net->buffer[flow->sum], samples, layer->in)};
     return launch(net, layer->op.bwd_sum, DPB_OP_ADD, &args);
 }
 

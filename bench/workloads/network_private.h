@@ -1,4 +1,4 @@
-/* network_private.h: a network while it runs; shared by network.c and network_layers.c. */
+/* network_private.h: a network while it runs; shared by the files network*.c. */
 #ifndef BENCH_NETWORK_PRIVATE_H
 #define BENCH_NETWORK_PRIVATE_H
 
@@ -32,13 +32,36 @@ struct network {
     float *zeros;
     void *memory;  /* where all of these lie */
     int64_t bytes; /* of it */
+    /* batch normalisation over the samples of all ranks; NULL: of this rank, or there is none */
+    const struct dpb_rank_services *sync;
+    float *parts;          /* shared: what each rank has of a layer, one after the other */
+    float *sums;           /* of dy xhat and dy over all ranks, for a layer's channels */
+    double global_samples; /* of the last forward in training */
+    bool sync_batch_statistics;
 };
+
+/* An image tensor [samples, H, W, C]. */
+struct dpb_tensor dpb_network_images(const float *data, int64_t samples, const int64_t dim[3]);
 
 /* One layer's operators. Backward reports its parameters. */
 dpb_status dpb_network_layer_forward(struct network *net, int i, const struct dpb_batch *batch,
                                      bool training);
 dpb_status dpb_network_layer_backward(struct network *net, int i, const struct dpb_batch *batch,
                                       dpb_grad_ready ready, void *ctx);
+
+/* Batch normalisation (network_batchnorm.c). With one value per channel, training forward fails
+ * with DPB_ERR_USAGE, logged. */
+dpb_status dpb_network_batchnorm_forward(struct network *net, int i, int64_t samples,
+                                         const float *x, bool training);
+dpb_status dpb_network_batchnorm_backward(struct network *net, int i, int64_t samples,
+                                          const float *x, const float *dy, float *dx,
+                                          dpb_grad_ready ready, void *ctx);
+/* Floats of net->parts and net->sums. */
+int64_t dpb_network_batchnorm_parts(const struct dpb_layer_list *list, int ranks);
+int64_t dpb_network_batchnorm_sums(const struct dpb_layer_list *list);
+/* With net->sync, what a rank without samples does: it takes part in the exchanges. */
+dpb_status dpb_network_batchnorm_forward_of_none(struct network *net, int i);
+dpb_status dpb_network_batchnorm_backward_of_none(struct network *net, int i);
 
 #ifdef __cplusplus
 }

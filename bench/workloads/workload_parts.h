@@ -12,8 +12,11 @@ extern "C" {
 /* Gradients are cleared by copying zeros: the one way that every device orders on its stream. */
 #define DPB_ZEROS_BYTES ((int64_t)65536)
 
-/* The backward pass of no samples: every gradient is zero, and reported in ready order. `zeros` is
- * device memory of DPB_ZEROS_BYTES. */
+/* The gradient of parameter `param` becomes zero. `zeros` is device memory of DPB_ZEROS_BYTES. */
+dpb_status dpb_gradient_clear(const struct dpb_launcher *launcher, const struct dpb_model *model,
+                              int param, float *grad, const float *zeros);
+
+/* The backward pass of no samples: every gradient is zero, and reported in ready order. */
 dpb_status dpb_gradients_clear(const struct dpb_launcher *launcher, const struct dpb_model *model,
                                float *const *grad, const float *zeros, dpb_grad_ready ready,
                                void *ctx);

@@ -1,0 +1,265 @@
+/* Batch normalisation in a network: over a rank's own samples, or over those of all ranks. */
+#include "network_private.h"
+
+#include <string.h>
+
+#include "dpb_log.h"
+
+#define BATCHNORM_EPS      1e-5f /* PyTorch's defaults */
+#define BATCHNORM_MOMENTUM 0.1f
+
+static dpb_status launch(struct network *net, const char *name, enum dpb_op op, const void *args)
+{
+    return dpb_launch(net->launcher, name, op, args);
+}
+
+static struct dpb_batchnorm_args batchnorm_args(const struct network *net, int i, int64_t samples,
+                                                const float *x)
+{
+    const struct dpb_layer *layer = &net->list->layer[i];
+    const struct network_extra *extra = &net->extra[i];
+    int64_t channels = layer->out[2];
+
+    return (struct dpb_batchnorm_args){.x = dpb_network_images(x, samples, layer->in),
+                                       .gamma = net->param[layer->weight],
+                                       .beta = net->param[layer->bias],
+                                       .running_mean = extra->running,
+                                       .running_var = extra->running + channels,
+                                       .save_mean = extra->saved,
+                                       .save_var = extra->saved + channels,
+                                       .eps = BATCHNORM_EPS,
+                                       .momentum = BATCHNORM_MOMENTUM};
+}
+
+/* The variance of one value is 0, and there is none of the data set to be had from it. */
+static dpb_status check_count(const struct network *net, const struct dpb_layer *layer,
+                              double samples)
+{
+    if (samples * (double)(layer->out[0] * layer->out[1]) > 1.0)
+        return DPB_OK;
+    dpb_error("workload \"%s\": one sample of %lldx%lld pixels leaves layer \"%s\" one value per "
+              "channel, and batch normalisation needs two",
+              net->base.ops->name, (long long)net->list->model.sample_dim[0],
+              (long long)net->list->model.sample_dim[1], layer->name);
+    dpb_log_hint("use at least 2 samples per %s, or a larger --image-size",
+                 net->sync ? "global batch" : "rank");
+    return DPB_ERR_USAGE;
+}
+
+/* ---- over all ranks: what each has of a layer is gathered, and every rank combines it in the
+ * order of ranks, in double, so that all have the same bits ---- */
+
+static int64_t most_channels(const struct dpb_layer_list *list)
+{
+    int64_t most = 0;
+
+    for (int i = 0; i < list->layer_count; i++) {
+        const struct dpb_layer *layer = &list->layer[i];
+
+        if (layer->kind == DPB_LAYER_BATCHNORM2D && layer->out[2] > most)
+            most = layer->out[2];
+    }
+    return most;
+}
+
+int64_t dpb_network_batchnorm_sums(const struct dpb_layer_list *list)
+{
+    return 2 * most_channels(list);
+}
+
+int64_t dpb_network_batchnorm_parts(const struct dpb_layer_list *list, int ranks)
+{
+    int64_t most = most_channels(list);
+
+    return most > 0 ? ranks * (1 + 2 * most) : 0;
+}
+
+/* Every rank's `count` floats, one rank after the other; this rank's are there already. */
+static dpb_status gather(struct network *net, int64_t count, const char *name)
+{
+    const struct dpb_rank_services *ranks = net->sync;
+    int exchange;
+
+    DPB_TRY(ranks->start(ranks->ctx, DPB_COLL_ALL_GATHER, DPB_F32, net->parts, ranks->size * count,
+                         name, &exchange));
+    return ranks->wait(ranks->ctx, exchange);
+}
+
+static float *part_of(const struct network *net, int rank, int64_t count)
+{
+    return net->parts + rank * count;
+}
+
+/* A channel's mean and sum of squared deviations, of so many values. */
+struct moments {
+    double count, mean, squares;
+};
+
+/* Chan, Golub and LeVeque, "Updating formulae and a pairwise algorithm for computing sample
+ * variances", 1979. */
+static void add_moments(struct moments *to, struct moments part)
+{
+    double count = to->count + part.count, delta = part.mean - to->mean;
+
+    if (part.count == 0.0)
+        return;
+    to->mean += delta * part.count / count;
+    to->squares += part.squares + delta * delta * to->count * part.count / count;
+    to->count = count;
+}
+
+static void set_statistics(struct network *net, int i, int64_t c, const struct moments *all)
+{
+    const struct network_extra *extra = &net->extra[i];
+    int64_t channels = net->list->layer[i].out[2];
+    double momentum = (double)BATCHNORM_MOMENTUM;
+    float *mean = &extra->running[c], *var = &extra->running[channels + c];
+
+    extra->saved[c] = (float)all->mean;
+    extra->saved[channels + c] = (float)(all->squares / all->count);
+    *mean = (float)((1.0 - momentum) * (double)*mean + momentum * all->mean);
+    *var = (float)((1.0 - momentum) * (double)*var + momentum * all->squares / (all->count - 1.0));
+}
+
+/* A part: its samples, which are few enough to be exact, then means, then biased variances. */
+static dpb_status combine_statistics(struct network *net, int i)
+{
+    const struct dpb_layer *layer = &net->list->layer[i];
+    int64_t channels = layer->out[2], count = 1 + 2 * channels;
+    double pixels = (double)(layer->out[0] * layer->out[1]);
+
+    net->global_samples = 0.0;
+    for (int r = 0; r < net->sync->size; r++)
+        net->global_samples += (double)part_of(net, r, count)[0];
+    DPB_TRY(check_count(net, layer, net->global_samples));
+    for (int64_t c = 0; c < channels; c++) {
+        struct moments all = {0};
+
+        for (int r = 0; r < net->sync->size; r++) {
+            const float *part = part_of(net, r, count);
+            double values = (double)part[0] * pixels;
+
+            add_moments(&all, (struct moments){values, (double)part[1 + c],
+                                               (double)part[1 + channels + c] * values});
+        }
+        set_statistics(net, i, c, &all);
+    }
+    return DPB_OK;
+}
+
+/* Saved statistics become those of the whole batch, and running statistics learn of them. Ranks
+ * without samples take part. */
+static dpb_status synchronise_statistics(struct network *net, int i,
+                                         const struct dpb_batchnorm_args *args, int64_t samples)
+{
+    const struct dpb_layer *layer = &net->list->layer[i];
+    int64_t channels = layer->out[2], count = 1 + 2 * channels;
+    float *part = part_of(net, net->sync->rank, count);
+
+    memset(part, 0, (size_t)count * sizeof(*part));
+    if (samples > 0) {
+        DPB_TRY(launch(net, layer->op.fwd_stats, DPB_OP_BATCHNORM_STATS, args));
+        DPB_TRY(dpb_device_get_ops(net->launcher->device)->stream_sync(net->launcher->stream));
+        part[0] = (float)samples;
+        memcpy(part + 1, net->extra[i].saved, 2 * (size_t)channels * sizeof(*part));
+    }
+    DPB_TRY(gather(net, count, layer->op.fwd_gather));
+    return combine_statistics(net, i);
+}
+
+/* The gradient's two sums over the whole batch, into net->sums; this rank's are in its part. */
+static dpb_status synchronise_sums(struct network *net, int i)
+{
+    const struct dpb_layer *layer = &net->list->layer[i];
+    int64_t count = 2 * layer->out[2];
+
+    DPB_TRY(gather(net, count, layer->op.bwd_gather));
+    for (int64_t k = 0; k < count; k++) {
+        double sum = 0.0;
+
+        for (int r = 0; r < net->sync->size; r++)
+            sum += (double)part_of(net, r, count)[k];
+        net->sums[k] = (float)sum;
+    }
+    return DPB_OK;
+}
+
+/* As PyTorch's SyncBatchNorm: gamma and beta get the gradients of this rank's samples, which the
+ * strategy sums over ranks as all others; x gets that of the whole batch's loss. The exchange comes
+ * before any bucket that these gradients may fill, or it would wait for the bucket. */
+static dpb_status synchronised_backward(struct network *net, int i, struct dpb_batchnorm_args *args,
+                                        dpb_grad_ready ready, void *ctx)
+{
+    const struct dpb_layer *layer = &net->list->layer[i];
+    size_t channels = (size_t)layer->out[2];
+    float *part = part_of(net, net->sync->rank, 2 * layer->out[2]);
+
+    DPB_TRY(launch(net, layer->op.bwd_sums, DPB_OP_BATCHNORM_BWD_SUMS, args));
+    DPB_TRY(dpb_device_get_ops(net->launcher->device)->stream_sync(net->launcher->stream));
+    memcpy(part, args->dgamma, channels * sizeof(*part));
+    memcpy(part + channels, args->dbeta, channels * sizeof(*part));
+    DPB_TRY(synchronise_sums(net, i));
+    DPB_TRY(ready(ctx, layer->weight));
+    DPB_TRY(ready(ctx, layer->bias));
+    args->dgamma = net->sums;
+    args->dbeta = net->sums + channels;
+    args->count = net->global_samples * (double)(layer->out[0] * layer->out[1]);
+    return launch(net, layer->op.bwd_data, DPB_OP_BATCHNORM_BWD_APPLY, args);
+}
+
+dpb_status dpb_network_batchnorm_forward_of_none(struct network *net, int i)
+{
+    return synchronise_statistics(net, i, NULL, 0);
+}
+
+dpb_status dpb_network_batchnorm_backward_of_none(struct network *net, int i)
+{
+    int64_t count = 2 * net->list->layer[i].out[2];
+
+    memset(part_of(net, net->sync->rank, count), 0, (size_t)count * sizeof(float));
+    return synchronise_sums(net, i);
+}
+
+/* ---- either way ---- */
+
+dpb_status dpb_network_batchnorm_forward(struct network *net, int i, int64_t samples,
+                                         const float *x, bool training)
+{
+    const struct dpb_layer *layer = &net->list->layer[i];
+    struct dpb_batchnorm_args args = batchnorm_args(net, i, samples, x);
+    enum dpb_op op = DPB_OP_BATCHNORM_FWD;
+    struct dpb_relu_args relu;
+
+    args.y = dpb_network_images(net->output[i], samples, layer->out);
+    args.training = training;
+    if (training && net->sync) {
+        DPB_TRY(synchronise_statistics(net, i, &args, samples));
+        op = DPB_OP_BATCHNORM_APPLY;
+    } else if (training) {
+        DPB_TRY(check_count(net, layer, (double)samples));
+    }
+    DPB_TRY(launch(net, layer->op.fwd, op, &args));
+    if (!layer->relu)
+        return DPB_OK;
+    relu = (struct dpb_relu_args){.x = args.y, .y = args.y};
+    return launch(net, layer->op.fwd_relu, DPB_OP_RELU_FWD, &relu);
+}
+
+dpb_status dpb_network_batchnorm_backward(struct network *net, int i, int64_t samples,
+                                          const float *x, const float *dy, float *dx,
+                                          dpb_grad_ready ready, void *ctx)
+{
+    const struct dpb_layer *layer = &net->list->layer[i];
+    struct dpb_batchnorm_args args = batchnorm_args(net, i, samples, x);
+
+    args.dy = dpb_network_images(dy, samples, layer->out);
+    args.dx = dpb_network_images(dx, samples, layer->in);
+    args.dgamma = net->grad[layer->weight];
+    args.dbeta = net->grad[layer->bias];
+    args.training = true;
+    if (net->sync)
+        return synchronised_backward(net, i, &args, ready, ctx);
+    DPB_TRY(launch(net, layer->op.bwd_data, DPB_OP_BATCHNORM_BWD, &args));
+    DPB_TRY(ready(ctx, layer->weight));
+    return ready(ctx, layer->bias);
+}
