@@ -73,7 +73,6 @@ static struct dpb_layer *add_layer(struct dpb_layer_list *list, enum dpb_layer_k
     list->at = index;
     memcpy(list->shape, out, sizeof(list->shape));
     join_name(list, layer->op.fwd, name, "fwd");
-    join_name(list, layer->op.fwd_relu, name, "fwd-relu");
     join_name(list, layer->op.bwd_relu, name, "bwd-relu");
     join_name(list, layer->op.bwd_bias, name, "bwd-bias");
     join_name(list, layer->op.bwd_weights, name, "bwd-weights");

@@ -38,7 +38,6 @@ enum dpb_layer_kind {
 /* What ranges of this layer's operators are called: "conv2.fwd". */
 struct dpb_layer_op_names {
     char fwd[DPB_LAYER_OP_NAME_BYTES];
-    char fwd_relu[DPB_LAYER_OP_NAME_BYTES];
     char bwd_relu[DPB_LAYER_OP_NAME_BYTES];
     char bwd_bias[DPB_LAYER_OP_NAME_BYTES];
     char bwd_weights[DPB_LAYER_OP_NAME_BYTES];

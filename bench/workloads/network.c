@@ -48,6 +48,8 @@ static void place_extra(struct network *net, int i, struct block *block)
     case DPB_LAYER_BATCHNORM2D:
         extra->running = place_floats(block, 2 * layer->out[2]);
         extra->saved = place_floats(block, 2 * layer->out[2]);
+        if (layer->relu)
+            extra->mask = place(block, net->batch_max * net->list->info[i].out_elements_per_sample);
         break;
     case DPB_LAYER_SHORTCUT:
         extra->fixed = place_floats(block, layer->out[2] * layer->in[2]);

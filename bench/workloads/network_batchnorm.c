@@ -27,6 +27,8 @@ static struct dpb_batchnorm_args batchnorm_args(const struct network *net, int i
                                        .running_var = extra->running + channels,
                                        .save_mean = extra->saved,
                                        .save_var = extra->saved + channels,
+                                       .mask = extra->mask,
+                                       .relu = layer->relu,
                                        .eps = BATCHNORM_EPS,
                                        .momentum = BATCHNORM_MOMENTUM};
 }
@@ -228,7 +230,6 @@ dpb_status dpb_network_batchnorm_forward(struct network *net, int i, int64_t sam
     const struct dpb_layer *layer = &net->list->layer[i];
     struct dpb_batchnorm_args args = batchnorm_args(net, i, samples, x);
     enum dpb_op op = DPB_OP_BATCHNORM_FWD;
-    struct dpb_relu_args relu;
 
     args.y = dpb_network_images(net->output[i], samples, layer->out);
     args.training = training;
@@ -238,11 +239,9 @@ dpb_status dpb_network_batchnorm_forward(struct network *net, int i, int64_t sam
     } else if (training) {
         DPB_TRY(check_count(net, layer, (double)samples));
     }
-    DPB_TRY(launch(net, layer->op.fwd, op, &args));
-    if (!layer->relu)
-        return DPB_OK;
-    relu = (struct dpb_relu_args){.x = args.y, .y = args.y};
-    return launch(net, layer->op.fwd_relu, DPB_OP_RELU_FWD, &relu);
+    if (!training)
+        args.mask = NULL;
+    return launch(net, layer->op.fwd, op, &args);
 }
 
 dpb_status dpb_network_batchnorm_backward(struct network *net, int i, int64_t samples,

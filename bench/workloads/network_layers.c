@@ -244,7 +244,7 @@ dpb_status dpb_network_layer_backward(struct network *net, int i, const struct d
 {
     const struct dpb_layer *layer = &net->list->layer[i];
 
-    if (layer->relu)
+    if (dpb_network_relu_is_apart(layer))
         DPB_TRY(relu_backward(net, i, batch->samples));
     DPB_TRY(kind_backward(net, i, batch, ready, ctx));
     for (int k = 0; k < layer->input_count; k++)

@@ -58,6 +58,11 @@ static bool reads_input_again(enum dpb_layer_kind kind)
     return kind == DPB_LAYER_CONV2D || kind == DPB_LAYER_LINEAR || kind == DPB_LAYER_BATCHNORM2D;
 }
 
+bool dpb_network_relu_is_apart(const struct dpb_layer *layer)
+{
+    return layer->relu && layer->kind != DPB_LAYER_BATCHNORM2D;
+}
+
 static void plan_forward(const struct dpb_layer_list *list, struct buffers *buffers)
 {
     int last = list->layer_count - 1;
@@ -67,7 +72,7 @@ static void plan_forward(const struct dpb_layer_list *list, struct buffers *buff
     for (int i = 0; i <= last; i++) {
         const struct dpb_layer *layer = &list->layer[i];
 
-        kept[i] = layer->relu || i == last; /* the mask; the logits */
+        kept[i] = dpb_network_relu_is_apart(layer) || i == last; /* the mask; the logits */
         for (int k = 0; k < layer->input_count; k++) {
             if (layer->input[k] < 0)
                 continue;
@@ -127,7 +132,7 @@ static void plan_backward(const struct dpb_layer_list *list, struct buffers *buf
         const struct dpb_layer *layer = &list->layer[i];
 
         plan[i].masked = plan[i].grad;
-        if (layer->relu && buffers->uses[plan[i].grad] > 1) {
+        if (dpb_network_relu_is_apart(layer) && buffers->uses[plan[i].grad] > 1) {
             plan[i].masked = take(buffers, list->info[i].out_elements_per_sample);
             drop(buffers, plan[i].grad);
         }

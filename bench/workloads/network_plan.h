@@ -25,7 +25,7 @@ struct network_flow {
 struct network_layer_plan {
     int output; /* buffer of the output; -1: kept */
     int grad;   /* buffer of the gradient with respect to the output */
-    int masked; /* where the ReLU's mask leaves it; may be the same */
+    int masked; /* where a ReLU backward of its own leaves it; may be the same */
     struct network_flow flow[DPB_LAYER_INPUTS_MAX];
 };
 
@@ -34,6 +34,10 @@ struct network_plan {
     int buffer_count;
     int64_t buffer_elements[DPB_NETWORK_BUFFERS_MAX]; /* per sample */
 };
+
+/* Is the backward pass of the layer's ReLU an operator of its own, which reads the output? That of
+ * batch normalisation is part of its operator, which keeps a mask. */
+bool dpb_network_relu_is_apart(const struct dpb_layer *layer);
 
 /* DPB_ERR_INTERNAL, logged, when the list needs more buffers than there can be. */
 dpb_status dpb_network_plan_make(const struct dpb_layer_list *list, struct network_plan *plan);

@@ -11,6 +11,7 @@ extern "C" {
 /* What some layers keep besides their output. */
 struct network_extra {
     uint8_t *pool_index; /* maxima's positions */
+    uint8_t *mask;       /* batch normalisation with ReLU: [batch_max, out], the device's */
     float *running;      /* batch normalisation: [2, channels], means and variances */
     float *saved;        /* the same of the last batch in training */
     float *fixed;        /* shortcut: the weights, zeros and ones, of the convolution that it is;
