@@ -566,6 +566,117 @@ static void test_args_of_batchnorm(void **state)
     assert_int_equal(dpb_op_args_check(DPB_OP_BATCHNORM_FWD, &bad), DPB_OK);
 }
 
+static void test_args_of_batchnorm_with_relu(void **state)
+{
+    float v = 0.0f;
+    struct dpb_tensor t = dpb_tensor_2d(&v, 3, 4);
+    struct dpb_batchnorm_args args = {.x = t,
+                                      .y = t,
+                                      .gamma = &v,
+                                      .beta = &v,
+                                      .running_mean = &v,
+                                      .running_var = &v,
+                                      .save_mean = &v,
+                                      .save_var = &v,
+                                      .eps = 1e-5f,
+                                      .training = true,
+                                      .relu = true};
+
+    (void)state;
+    op_assert_misfit(DPB_OP_BATCHNORM_FWD, &args, "mask is NULL");
+    op_assert_misfit(DPB_OP_BATCHNORM_APPLY, &args, "mask is NULL");
+    args.training = false;
+    assert_int_equal(dpb_op_args_check(DPB_OP_BATCHNORM_FWD, &args), DPB_OK);
+    args.mask = (uint8_t *)&v;
+    assert_int_equal(dpb_op_args_check(DPB_OP_BATCHNORM_APPLY, &args), DPB_OK);
+}
+
+/* Each takes what the header says it reads and writes, and no more. */
+static void test_args_of_batchnorm_in_halves(void **state)
+{
+    float v = 0.0f;
+    struct dpb_tensor t = dpb_tensor_2d(&v, 1, 4);
+    struct dpb_batchnorm_args stats = {.x = t, .save_mean = &v, .save_var = &v};
+    struct dpb_batchnorm_args apply = stats, sums, gradient;
+
+    (void)state;
+    assert_int_equal(dpb_op_args_check(DPB_OP_BATCHNORM_STATS, &stats), DPB_OK);
+    stats.save_var = NULL;
+    op_assert_misfit(DPB_OP_BATCHNORM_STATS, &stats, "save_var is NULL");
+
+    apply.y = t;
+    apply.gamma = apply.beta = &v;
+    apply.eps = 1e-5f;
+    assert_int_equal(dpb_op_args_check(DPB_OP_BATCHNORM_APPLY, &apply), DPB_OK);
+
+    sums = apply;
+    sums.gamma = sums.beta = NULL;
+    sums.y.data = NULL;
+    sums.dy = t;
+    sums.dgamma = sums.dbeta = &v;
+    assert_int_equal(dpb_op_args_check(DPB_OP_BATCHNORM_BWD_SUMS, &sums), DPB_OK);
+    gradient = sums;
+    sums.dy.dim[0] = 2;
+    op_assert_misfit(DPB_OP_BATCHNORM_BWD_SUMS, &sums, "dy should be [1,4]");
+    apply.eps = 0.0f;
+    op_assert_misfit(DPB_OP_BATCHNORM_APPLY, &apply, "eps is not above 0");
+
+    gradient.dx = t;
+    gradient.count = 2.0;
+    op_assert_misfit(DPB_OP_BATCHNORM_BWD_APPLY, &gradient, "gamma is NULL");
+    gradient.gamma = &v;
+    assert_int_equal(dpb_op_args_check(DPB_OP_BATCHNORM_BWD_APPLY, &gradient), DPB_OK);
+    gradient.count = 0.0;
+    op_assert_misfit(DPB_OP_BATCHNORM_BWD_APPLY, &gradient, "count is below 1");
+}
+
+/* Which tensors may be bf16 beside which: the table at the head of dpb_device.h. */
+static void test_args_of_bf16(void **state)
+{
+    float v = 0.0f;
+    struct dpb_tensor wide = dpb_tensor_2d(&v, 2, 2), t = {&v, DPB_BF16, 2, {2, 2}};
+    struct dpb_tensor image = {&v, DPB_BF16, 4, {1, 1, 1, 1}}, wide_image = image;
+    struct dpb_matmul_args matmul = {.a = t, .b = t, .c = t};
+    struct dpb_conv_args conv = {.x = image, .w = image, .y = image, .stride = 1};
+    struct dpb_embedding_args rows = {
+            .table = t, .dtable = t, .y = t, .dy = t, .ids = (const int32_t *)&v};
+    struct dpb_cast_args cast = {.from = t, .to = wide};
+    struct dpb_softmax_xent_args loss = {
+            .logits = t, .prob = t, .label = (const int32_t *)&v, .loss = &v};
+
+    (void)state;
+    wide_image.dtype = DPB_F32;
+    assert_int_equal(dpb_op_args_check(DPB_OP_MATMUL, &matmul), DPB_OK);
+    assert_int_equal(dpb_op_args_dtype(DPB_OP_MATMUL, &matmul), DPB_BF16);
+    matmul.c = wide;
+    assert_int_equal(dpb_op_args_check(DPB_OP_MATMUL, &matmul), DPB_OK);
+    assert_int_equal(dpb_op_args_dtype(DPB_OP_MATMUL, &matmul), DPB_BF16);
+    matmul.b = wide;
+    op_assert_misfit(DPB_OP_MATMUL, &matmul, "b is not bf16 like the others");
+
+    assert_int_equal(dpb_op_args_check(DPB_OP_CONV_FWD, &conv), DPB_OK);
+    op_assert_misfit(DPB_OP_CONV_BWD_WEIGHTS, &conv, "w is not fp32");
+    conv.w = wide_image;
+    assert_int_equal(dpb_op_args_check(DPB_OP_CONV_BWD_WEIGHTS, &conv), DPB_OK);
+    assert_int_equal(dpb_op_args_dtype(DPB_OP_CONV_BWD_WEIGHTS, &conv), DPB_BF16);
+    op_assert_misfit(DPB_OP_CONV_FWD, &conv, "w is not bf16 like the others");
+
+    assert_int_equal(dpb_op_args_check(DPB_OP_EMBEDDING_FWD, &rows), DPB_OK);
+    op_assert_misfit(DPB_OP_EMBEDDING_BWD, &rows, "dtable is not fp32");
+    rows.table = rows.dtable = wide;
+    assert_int_equal(dpb_op_args_check(DPB_OP_EMBEDDING_FWD, &rows), DPB_OK);
+    assert_int_equal(dpb_op_args_check(DPB_OP_EMBEDDING_BWD, &rows), DPB_OK);
+    assert_int_equal(dpb_op_args_dtype(DPB_OP_EMBEDDING_BWD, &rows), DPB_BF16);
+
+    op_assert_misfit(DPB_OP_SOFTMAX_XENT_FWD, &loss, "it does not take bf16");
+    assert_int_equal(dpb_op_args_check(DPB_OP_CAST, &cast), DPB_OK);
+    assert_int_equal(dpb_op_args_dtype(DPB_OP_CAST, &cast), DPB_BF16);
+    cast.to.dtype = DPB_F64;
+    op_assert_misfit(DPB_OP_CAST, &cast, "between fp32 and bf16 only");
+    cast.to = dpb_tensor_1d(&v, 4);
+    op_assert_misfit(DPB_OP_CAST, &cast, "to has rank 1, needs 2");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -580,6 +691,9 @@ int main(void)
             cmocka_unit_test(test_args_of_pool),
             cmocka_unit_test(test_args_of_the_others),
             cmocka_unit_test(test_args_of_batchnorm),
+            cmocka_unit_test(test_args_of_batchnorm_with_relu),
+            cmocka_unit_test(test_args_of_batchnorm_in_halves),
+            cmocka_unit_test(test_args_of_bf16),
     };
 
     return DPB_RUN_TESTS(tests);

@@ -162,7 +162,29 @@ static void test_relu(void **state)
     op_data_release(&data);
 }
 
-static void check_batchnorm(int rank, const int64_t *dim)
+/* The halves of forward and of backward, for statistics of this batch alone, have its gradient. */
+static void check_batchnorm_halves(const struct op_forward *forward,
+                                   const struct dpb_batchnorm_args *whole, double *x, double *dx)
+{
+    struct dpb_batchnorm_args args = *whole;
+    int64_t c = args.x.dim[args.x.rank - 1];
+
+    args.count = (double)forward->numel / (double)c;
+    memset(dx, 0xff, (size_t)forward->numel * sizeof(*dx));
+    memset(args.dgamma, 0xff, (size_t)c * sizeof(double));
+    memset(args.dbeta, 0xff, (size_t)c * sizeof(double));
+    assert_int_equal(dpb_reference_op(DPB_OP_BATCHNORM_STATS, &args), DPB_OK);
+    assert_int_equal(dpb_reference_op(DPB_OP_BATCHNORM_APPLY, &args), DPB_OK);
+    assert_int_equal(dpb_reference_op(DPB_OP_BATCHNORM_BWD_SUMS, &args), DPB_OK);
+    assert_int_equal(dpb_reference_op(DPB_OP_BATCHNORM_BWD_APPLY, &args), DPB_OK);
+    op_assert_gradient("batchnorm x, in halves", forward, x, dx, forward->numel);
+    op_assert_gradient("batchnorm gamma, in halves", forward, (double *)(uintptr_t)args.gamma,
+                       (double *)args.dgamma, c);
+    op_assert_gradient("batchnorm beta, in halves", forward, (double *)(uintptr_t)args.beta,
+                       (double *)args.dbeta, c);
+}
+
+static void check_batchnorm(int rank, const int64_t *dim, bool relu)
 {
     struct op_data data = {0};
     int64_t c = dim[rank - 1], numel = 1;
@@ -196,22 +218,27 @@ static void check_batchnorm(int rank, const int64_t *dim)
                                        .save_var = (float *)var,
                                        .eps = 1e-3f,
                                        .momentum = 0.1f,
-                                       .training = true};
+                                       .mask = op_data_bytes(&data, (size_t)numel),
+                                       .training = true,
+                                       .relu = relu};
     forward = (struct op_forward){DPB_OP_BATCHNORM_FWD, &args, y, r, numel};
     assert_int_equal(dpb_reference_op(DPB_OP_BATCHNORM_FWD, &args), DPB_OK);
     assert_int_equal(dpb_reference_op(DPB_OP_BATCHNORM_BWD, &args), DPB_OK);
     op_assert_gradient("batchnorm x", &forward, x, dx, numel);
     op_assert_gradient("batchnorm gamma", &forward, gamma, dgamma, c);
     op_assert_gradient("batchnorm beta", &forward, beta, dbeta, c);
+    check_batchnorm_halves(&forward, &args, x, dx);
     op_data_release(&data);
 }
 
 static void test_batchnorm(void **state)
 {
     (void)state;
-    check_batchnorm(4, (const int64_t[]){2, 3, 3, 4});
-    check_batchnorm(4, (const int64_t[]){1, 5, 1, 3});
-    check_batchnorm(2, (const int64_t[]){7, 3});
+    for (int relu = 0; relu < 2; relu++) {
+        check_batchnorm(4, (const int64_t[]){2, 3, 3, 4}, relu);
+        check_batchnorm(4, (const int64_t[]){1, 5, 1, 3}, relu);
+        check_batchnorm(2, (const int64_t[]){7, 3}, relu);
+    }
 }
 
 static void test_softmax_xent(void **state)
