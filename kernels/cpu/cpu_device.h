@@ -55,6 +55,12 @@ void dpb_cpu_binding_close(struct dpb_cpu_binding *binding);
             return dnnl_try_st_;                                                                   \
     } while (0)
 
+/* Of fp32 and bf16. */
+static inline dnnl_data_type_t dpb_cpu_data_type(enum dpb_dtype dtype)
+{
+    return dtype == DPB_BF16 ? dnnl_bf16 : dnnl_f32;
+}
+
 #define DPB_CPU_SLOTS 11 /* batchnorm-bwd takes nine, a mask and a scratchpad */
 
 #define DPB_CPU_PACKINGS 3

@@ -4,16 +4,19 @@ enum {
     TRANS_A = 1 << 0,
     TRANS_B = 1 << 1,
     WITH_BIAS = 1 << 2,
-    WITH_RELU = 1 << 3
+    WITH_RELU = 1 << 3,
+    FROM_BF16 = 1 << 4,
+    TO_BF16 = 1 << 5
 };
 
 /* A row-major matrix [rows, columns], or its transpose seen as one. */
 static dnnl_status_t matrix_init(dnnl_memory_desc_t *desc, int64_t rows, int64_t columns,
-                                 bool transposed)
+                                 enum dpb_dtype dtype, bool transposed)
 {
     dnnl_dims_t dims = {rows, columns};
 
-    return dnnl_memory_desc_init_by_tag(desc, 2, dims, dnnl_f32, transposed ? dnnl_ba : dnnl_ab);
+    return dnnl_memory_desc_init_by_tag(desc, 2, dims, dpb_cpu_data_type(dtype),
+                                        transposed ? dnnl_ba : dnnl_ab);
 }
 
 static dnnl_status_t append_post_ops(dnnl_post_ops_t post_ops, const struct dpb_matmul_args *args)
@@ -36,10 +39,10 @@ static dnnl_status_t make(dpb_device *device, struct dpb_cpu_kernel *kernel, enu
     dnnl_status_t status;
 
     (void)op;
-    DNNL_TRY(matrix_init(&src, m, k, a->trans_a));
-    DNNL_TRY(matrix_init(&weights, k, n, a->trans_b));
-    DNNL_TRY(matrix_init(&bias, 1, n, false));
-    DNNL_TRY(matrix_init(&dst, m, n, false));
+    DNNL_TRY(matrix_init(&src, m, k, a->a.dtype, a->trans_a));
+    DNNL_TRY(matrix_init(&weights, k, n, a->b.dtype, a->trans_b));
+    DNNL_TRY(matrix_init(&bias, 1, n, DPB_F32, false));
+    DNNL_TRY(matrix_init(&dst, m, n, a->c.dtype, false));
     DNNL_TRY(dnnl_matmul_desc_init(&desc, &src, &weights, a->bias ? &bias : NULL, &dst));
     DNNL_TRY(dnnl_post_ops_create(&post_ops));
     status = append_post_ops(post_ops, a);
@@ -54,21 +57,28 @@ static dnnl_status_t make(dpb_device *device, struct dpb_cpu_kernel *kernel, enu
     return dpb_cpu_kernel_add(device, kernel, DNNL_ARG_DST, &dst);
 }
 
-/* A weight gradient over many rows: dnnl_sgemm splits the long sum better than the primitive
- * (190-241 against 132-187 GFLOP/s for K from 12,544, Zen 5). Elsewhere the primitive is as fast or
- * faster, and it has the bias and ReLU. */
+/* Products that dnnl_sgemm does better than the primitive, measured on one thread:
+ * - B's rows are a multiple of 4096 bytes: the primitive reads them from the same few sets of the
+ *   cache (512x3072x768: 163 against 85 GFLOP/s, Sapphire Rapids);
+ * - wide B and long sums, as in BERT's gradients (512x768x3072: 171 against 156, Sapphire Rapids);
+ * - a weight gradient over many rows (190-241 against 132-187 for K from 12,544, Zen 5).
+ * Elsewhere the primitive is as fast or faster, and it has the bias, ReLU and bf16. */
 static bool prefers_sgemm(const struct dpb_matmul_args *args)
 {
-    return args->trans_a && !args->trans_b && !args->bias && !args->relu &&
-           args->a.dim[0] >= 8192 && args->a.dim[0] >= 8 * args->c.dim[0];
+    int64_t m = args->c.dim[0], n = args->c.dim[1], k = args->a.dim[args->trans_a ? 0 : 1];
+
+    if (args->a.dtype != DPB_F32 || args->trans_b || args->bias || args->relu)
+        return false;
+    return n % 1024 == 0 || (m >= 64 && n >= 512 && k >= 256) ||
+           (args->trans_a && k >= 8192 && k >= 8 * m);
 }
 
 static dnnl_status_t run_sgemm(const struct dpb_matmul_args *args)
 {
-    int64_t m = args->c.dim[0], n = args->c.dim[1], k = args->a.dim[0];
+    int64_t m = args->c.dim[0], n = args->c.dim[1], k = args->a.dim[args->trans_a ? 0 : 1];
 
-    return dnnl_sgemm('T', 'N', m, n, k, 1.0f, args->a.data, m, args->b.data, n, args->beta,
-                      args->c.data, n);
+    return dnnl_sgemm(args->trans_a ? 'T' : 'N', 'N', m, n, k, 1.0f, args->a.data,
+                      args->trans_a ? m : k, args->b.data, n, args->beta, args->c.data, n);
 }
 
 dpb_status dpb_cpu_matmul(dpb_device *device, enum dpb_op op, const void *args)
@@ -83,7 +93,8 @@ dpb_status dpb_cpu_matmul(dpb_device *device, enum dpb_op op, const void *args)
         return status == dnnl_success ? DPB_OK : dpb_cpu_vendor_error(status, "run", op, args);
     }
     key.flags = (a->trans_a ? TRANS_A : 0u) | (a->trans_b ? TRANS_B : 0u) |
-                (a->bias ? WITH_BIAS : 0u) | (a->relu ? WITH_RELU : 0u);
+                (a->bias ? WITH_BIAS : 0u) | (a->relu ? WITH_RELU : 0u) |
+                (a->a.dtype == DPB_BF16 ? FROM_BF16 : 0u) | (a->c.dtype == DPB_BF16 ? TO_BF16 : 0u);
     key.dim[0] = a->c.dim[0];
     key.dim[1] = a->c.dim[1];
     key.dim[2] = a->a.dim[a->trans_a ? 0 : 1];
