@@ -99,8 +99,18 @@ int64_t dpb_step_count(const dpb_step_engine *engine);
  * "bucket_bytes". Caller owns. */
 dpb_json *dpb_step_plan_json(const dpb_step_engine *engine);
 
+/* What the workload exchanged itself in the last training step (dpb_rank_services). */
+struct dpb_step_exchanges {
+    int64_t count;
+    int64_t payload_bytes; /* of the whole buffers */
+    double wire_bytes;     /* the same, each times the bus-bandwidth factor of its kind */
+    int64_t wire_ns;       /* on the emulated link; -1 without one */
+};
+void dpb_step_exchanges(const dpb_step_engine *engine, struct dpb_step_exchanges *exchanges);
+
 /* Bytes this rank holds, alignment included: {"parameters": ..., "gradients": ...,
- * "optimizer": ..., "activations": ...}. Caller owns. */
+ * "optimizer": ..., "activations": ...}; among the activations are "state", what the workload keeps
+ * beside its parameters, and "exchange", what it exchanges itself. Caller owns. */
 dpb_json *dpb_step_memory_json(const dpb_step_engine *engine);
 
 /* The same before there is an engine, exactly: bytes of one rank, without the workload's
@@ -112,11 +122,12 @@ void dpb_step_memory_predict(const struct dpb_model *model,
                              const struct dpb_optimizer_config *optimizer,
                              struct dpb_step_memory *memory);
 
-/* XXH3 of all parameters in registration order (and buffers, when a workload has some). */
+/* XXH3 of all parameters in registration order, then of the workload's replicated state. */
 uint64_t dpb_step_param_hash(const dpb_step_engine *engine);
 
-/* Exchange hashes: DPB_OK when all replicas are identical; DPB_ERR_CHECK when not, logged with the
- * ranks that differ from rank 0. Collective. */
+/* Exchange hashes of the parameters, and of the replicated state: DPB_OK when all replicas are
+ * identical; DPB_ERR_CHECK when not, logged with the ranks that differ from rank 0. Local and
+ * sharded state is not compared. Collective. */
 dpb_status dpb_step_check_replicas(dpb_step_engine *engine);
 
 /* All parameters in registration order, flat, without gaps, and their number of elements: a copy,

@@ -33,6 +33,19 @@ static struct exchange *free_exchange(struct exchanges *exchanges)
     return NULL;
 }
 
+/* Add a collective to what this step exchanges. */
+static void account(struct dpb_step_engine *engine, enum dpb_coll_kind kind, int64_t bytes)
+{
+    const struct dpb_comm_ops *comm = engine->comm_ops;
+    struct dpb_step_exchanges *step = &engine->exchanges.step;
+    const int64_t wire_ns = comm->wire_ns ? comm->wire_ns(engine->config.comm, kind, bytes) : -1;
+
+    step->count++;
+    step->payload_bytes += bytes;
+    step->wire_bytes += dpb_coll_busbw_factor(kind, engine->world_size) * (double)bytes;
+    step->wire_ns = wire_ns < 0 ? -1 : step->wire_ns + wire_ns;
+}
+
 static dpb_status exchange_start(void *ctx, enum dpb_coll_kind kind, enum dpb_dtype dtype,
                                  void *buffer, int64_t count, const char *name, int *number)
 {
@@ -61,6 +74,7 @@ static dpb_status exchange_start(void *ctx, enum dpb_coll_kind kind, enum dpb_dt
                                     &exchange->request));
     exchange->name = name;
     exchange->bytes = count * (int64_t)dpb_dtype_bytes(dtype);
+    account(engine, kind, exchange->bytes);
     *number = (int)(exchange - engine->exchanges.under_way);
     return DPB_OK;
 }
@@ -116,6 +130,15 @@ void engine_exchanges_init(struct dpb_step_engine *engine)
             .start = exchange_start,
             .wait = exchange_wait,
     };
+}
+
+void engine_exchanges_begin(struct dpb_step_engine *engine)
+{
+    const struct dpb_comm_ops *comm = engine->comm_ops;
+    const bool has_link =
+            comm->wire_ns && comm->wire_ns(engine->config.comm, DPB_COLL_ALL_REDUCE, 0) >= 0;
+
+    engine->exchanges.step = (struct dpb_step_exchanges){.wire_ns = has_link ? 0 : -1};
 }
 
 dpb_status engine_exchanges_check_done(const struct dpb_step_engine *engine)

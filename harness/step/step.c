@@ -192,6 +192,20 @@ static dpb_status sync_gradients(struct dpb_step_engine *engine)
     return DPB_OK;
 }
 
+/* What the workload updates itself. */
+static dpb_status update_workload(struct dpb_step_engine *engine)
+{
+    const struct dpb_workload_ops *workload = engine->config.workload;
+    dpb_status st;
+
+    if (!workload->update)
+        return DPB_OK;
+    dpb_range_begin(engine->launcher.recorder, DPB_LANE_HOST, DPB_EVENT_COMPUTE, "update", -1);
+    st = workload->update(engine->workload, &engine->config.optimizer, engine->steps_done + 1);
+    dpb_range_end(engine->launcher.recorder, DPB_LANE_HOST);
+    return st;
+}
+
 static dpb_status optimize(struct dpb_step_engine *engine)
 {
     const struct dpb_strategy_ops *strategy = engine->config.strategy;
@@ -207,6 +221,7 @@ static dpb_status optimize(struct dpb_step_engine *engine)
         DPB_TRY(optimizer_launch(&engine->config.optimizer, &place, engine->steps_done + 1,
                                  &engine->launcher, engine->update_name[p]));
     }
+    DPB_TRY(update_workload(engine));
     if (strategy->after_optimizer)
         DPB_TRY(strategy->after_optimizer(engine->strategy));
     DPB_TRY(engine_exchanges_check_done(engine));
@@ -288,6 +303,7 @@ dpb_status dpb_step_run(dpb_step_engine *engine, struct dpb_step_times *times)
     }
     ((struct dpb_recorder_base *)engine->launcher.recorder)
             ->ops->set_step(engine->launcher.recorder, (int32_t)step);
+    engine_exchanges_begin(engine);
     taken.start_ns = dpb_clock_now_ns();
     engine->phase_start_ns = taken.start_ns;
     dpb_range_begin(engine->launcher.recorder, DPB_LANE_HOST, DPB_EVENT_STEP,

@@ -66,15 +66,44 @@ static uint64_t hash_of_plan(const struct dpb_step_engine *engine, const struct 
     return XXH3_64bits_digest(state);
 }
 
+static void add_params(const struct dpb_step_engine *engine)
+{
+    for (int p = 0; p < engine->model->param_count; p++)
+        XXH3_64bits_update(engine->hash_state, engine->param[p],
+                           (size_t)engine->model->params[p].numel * sizeof(float));
+}
+
+/* What the workload keeps beside the parameters, alike on every rank. */
+static void add_replicated_state(const struct dpb_step_engine *engine)
+{
+    const struct dpb_workload_ops *workload = engine->config.workload;
+    struct dpb_workload_state state;
+
+    for (int i = 0; workload->state && workload->state(engine->workload, i, &state); i++)
+        if (state.kind == DPB_STATE_REPLICATED)
+            XXH3_64bits_update(engine->hash_state, state.data, (size_t)state.numel * sizeof(float));
+}
+
+static uint64_t hash_of_params(const struct dpb_step_engine *engine)
+{
+    XXH3_64bits_reset(engine->hash_state);
+    add_params(engine);
+    return XXH3_64bits_digest(engine->hash_state);
+}
+
+static uint64_t hash_of_state(const struct dpb_step_engine *engine)
+{
+    XXH3_64bits_reset(engine->hash_state);
+    add_replicated_state(engine);
+    return XXH3_64bits_digest(engine->hash_state);
+}
+
 uint64_t dpb_step_param_hash(const dpb_step_engine *engine)
 {
-    XXH3_state_t *state = engine->hash_state;
-
-    XXH3_64bits_reset(state);
-    for (int p = 0; p < engine->model->param_count; p++)
-        XXH3_64bits_update(state, engine->param[p],
-                           (size_t)engine->model->params[p].numel * sizeof(float));
-    return XXH3_64bits_digest(state);
+    XXH3_64bits_reset(engine->hash_state);
+    add_params(engine);
+    add_replicated_state(engine);
+    return XXH3_64bits_digest(engine->hash_state);
 }
 
 /* ---- comparing them ---- */
@@ -143,15 +172,14 @@ dpb_status engine_agree_on_plan(struct dpb_step_engine *engine, const struct dpb
     return st;
 }
 
-dpb_status engine_agree_on_params(struct dpb_step_engine *engine)
+static dpb_status agree_on(struct dpb_step_engine *engine, const char *what, uint64_t hash)
 {
     struct dpb_str differing = {0};
-    dpb_status st = compare_hashes(engine, dpb_step_param_hash(engine), &differing);
+    dpb_status st = compare_hashes(engine, hash, &differing);
 
     if (st == DPB_OK && !is_empty(&differing)) {
-        dpb_error("the replicas differ after step %lld: the parameters of %s are not those of "
-                  "rank 0",
-                  (long long)engine->steps_done, text_of(&differing));
+        dpb_error("the replicas differ after step %lld: the %s of %s are not those of rank 0",
+                  (long long)engine->steps_done, what, text_of(&differing));
         dpb_log_hint("results with diverged replicas are worthless: look for a rank with bad "
                      "memory, or a kernel whose result depends on the run");
         st = DPB_ERR_CHECK;
@@ -160,9 +188,17 @@ dpb_status engine_agree_on_params(struct dpb_step_engine *engine)
     return st;
 }
 
+dpb_status engine_agree_on_replicas(struct dpb_step_engine *engine)
+{
+    DPB_TRY(agree_on(engine, "parameters", hash_of_params(engine)));
+    if (!engine->config.workload->state)
+        return DPB_OK;
+    return agree_on(engine, "values beside the parameters", hash_of_state(engine));
+}
+
 dpb_status dpb_step_check_replicas(dpb_step_engine *engine)
 {
-    const dpb_status st = engine_agree_on_params(engine);
+    const dpb_status st = engine_agree_on_replicas(engine);
 
     /* The caller may go on: a later failure of this rank alone must still be told to the others. */
     engine->failed_by_all = false;

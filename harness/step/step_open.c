@@ -281,7 +281,7 @@ static dpb_status open_parts(struct dpb_step_engine *engine)
     DPB_TRY(open_workload(engine));
     DPB_TRY(open_strategy(engine));
     DPB_TRY(engine->config.workload->init_params(engine->workload, engine->config.seed));
-    return engine_agree_on_params(engine);
+    return engine_agree_on_replicas(engine);
 }
 
 dpb_status dpb_step_open(const struct dpb_step_config *config, dpb_step_engine **engine)

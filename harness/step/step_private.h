@@ -32,6 +32,7 @@ struct exchanges {
     int buffer_count;
     int64_t bytes;
     struct exchange under_way[DPB_RANK_EXCHANGES_MAX];
+    struct dpb_step_exchanges step; /* of the step under way, or the last */
 };
 
 struct dpb_step_engine {
@@ -109,6 +110,8 @@ dpb_status engine_use_plan(struct dpb_step_engine *engine);
 /* ---- exchange.c: the services for workloads (dpb_rank_services) ---- */
 
 void engine_exchanges_init(struct dpb_step_engine *engine);
+/* A training step begins. */
+void engine_exchanges_begin(struct dpb_step_engine *engine);
 /* Has the workload waited for all that it started? DPB_ERR_INTERNAL, logged. */
 dpb_status engine_exchanges_check_done(const struct dpb_step_engine *engine);
 /* Collective: give the memory back, before the gradients'. */
@@ -121,8 +124,8 @@ void engine_exchanges_free(struct dpb_step_engine *engine);
 dpb_status engine_agree_on_run(struct dpb_step_engine *engine);
 /* Do all ranks have this plan? DPB_ERR_MISMATCH with the ranks. */
 dpb_status engine_agree_on_plan(struct dpb_step_engine *engine, const struct dpb_unit_plan *plan);
-/* Do all ranks have the same parameters? DPB_ERR_CHECK with the ranks. */
-dpb_status engine_agree_on_params(struct dpb_step_engine *engine);
+/* Have all ranks the same parameters and replicated state? DPB_ERR_CHECK with the ranks. */
+dpb_status engine_agree_on_replicas(struct dpb_step_engine *engine);
 /* Make rank 0's ready order everybody's, as PyTorch's reducer does with rank 0's buckets. Uses the
  * gradient arena, whose contents are lost. */
 dpb_status engine_adopt_ready_order(struct dpb_step_engine *engine);

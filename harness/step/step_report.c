@@ -51,6 +51,18 @@ dpb_json *dpb_step_plan_json(const dpb_step_engine *engine)
     return json;
 }
 
+/* Of what the workload keeps beside its parameters. */
+static int64_t state_bytes(const struct dpb_step_engine *engine)
+{
+    const struct dpb_workload_ops *workload = engine->config.workload;
+    struct dpb_workload_state state;
+    int64_t bytes = 0;
+
+    for (int i = 0; workload->state && workload->state(engine->workload, i, &state); i++)
+        bytes += state.numel * (int64_t)sizeof(float);
+    return bytes;
+}
+
 dpb_json *dpb_step_memory_json(const dpb_step_engine *engine)
 {
     dpb_json *json = dpb_json_object();
@@ -60,6 +72,8 @@ dpb_json *dpb_step_memory_json(const dpb_step_engine *engine)
     dpb_json_set_int(json, "optimizer", (int64_t)engine->state_arena_bytes);
     dpb_json_set_int(json, "activations",
                      engine->config.workload->activation_bytes(engine->workload));
+    dpb_json_set_int(json, "state", state_bytes(engine));
+    dpb_json_set_int(json, "exchange", engine->exchanges.bytes);
     return json;
 }
 
@@ -96,6 +110,11 @@ void dpb_step_plant_divergence(dpb_step_engine *engine)
     memcpy(&bits, engine->params, sizeof(bits));
     bits ^= 1;
     memcpy(engine->params, &bits, sizeof(bits));
+}
+
+void dpb_step_exchanges(const dpb_step_engine *engine, struct dpb_step_exchanges *exchanges)
+{
+    *exchanges = engine->exchanges.step;
 }
 
 void dpb_step_comm_stats(const dpb_step_engine *engine, struct dpb_comm_stats *stats)

@@ -132,6 +132,9 @@ static void test_memory_and_layout(void **state)
     assert_int_equal(dpb_json_as_int(dpb_json_get(memory, "optimizer"), -1), expected * 4);
     assert_int_equal(dpb_json_as_int(dpb_json_get(memory, "gradients"), -1), expected * 4);
     assert_true(dpb_json_as_int(dpb_json_get(memory, "activations"), -1) > 0);
+    assert_int_equal(dpb_json_as_int(dpb_json_get(memory, "state"), -1),
+                     TINY_STATES * TINY_STATE_ELEMENTS * 4);
+    assert_int_equal(dpb_json_as_int(dpb_json_get(memory, "exchange"), -1), 0);
     dpb_json_free(memory);
     dpb_step_memory_predict(rig.config.workload->model(rig.config.workload_options),
                             &rig.config.optimizer, &predicted);
@@ -296,8 +299,9 @@ static void check_step_events(const struct dpb_event *events, size_t count, int 
         assert_true(span.last.start_ns >= whole.last.start_ns &&
                     span.last.end_ns <= whole.last.end_ns);
     }
-    assert_int_equal(compute.count, 1 + TINY_PARAMS); /* forward, the optimizer's operators */
-    assert_string_equal(compute.last.name, "out.weight.sgd");
+    /* forward, the optimizer's operators, and the workload's own update after them */
+    assert_int_equal(compute.count, 1 + TINY_PARAMS + 1);
+    assert_string_equal(compute.last.name, "update");
     assert_int_equal(ready.count, units);
     assert_int_equal(ready.last.start_ns, ready.last.end_ns);
     assert_int_equal(ready.last.lane, DPB_LANE_HOST);
@@ -346,6 +350,7 @@ static void test_exchanges_of_the_workload(void **state)
     const struct dpb_recorder_config recorder_config = {.rank = 0, .events_per_lane = 200};
     const struct dpb_event *events;
     struct event_count comm, wait;
+    struct dpb_step_exchanges exchanges;
     struct dpb_step_times times;
     dpb_recorder *recorder;
     struct rig rig;
@@ -365,6 +370,11 @@ static void test_exchanges_of_the_workload(void **state)
         dpb_step_set_recorder(rig.engine, recorder);
         assert_int_equal(dpb_step_run(rig.engine, &times), DPB_OK);
         assert_int_equal(times.correct, ranks == 1 ? correct : 3 * correct); /* the fake's sum */
+        dpb_step_exchanges(rig.engine, &exchanges);
+        assert_int_equal(exchanges.count, ranks == 1 ? 0 : 2);
+        assert_int_equal(exchanges.payload_bytes, 4 * exchanges.count);
+        assert_true(exchanges.wire_bytes == (double)exchanges.payload_bytes); /* 2 (P-1) / P is 1 */
+        assert_int_equal(exchanges.wire_ns, -1);                              /* no link */
         assert_int_equal(dpb_recorder_host_ops.drain(recorder, &events, &count, &lost), DPB_OK);
         comm = count_events(events, count, DPB_EVENT_COMM, 1);
         wait = count_events(events, count, DPB_EVENT_COMM_WAIT, 1);

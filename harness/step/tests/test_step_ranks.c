@@ -440,6 +440,27 @@ static void test_other_statistics_on_one_rank(void **state)
     run_free(run);
 }
 
+/* What is to be the same on every rank beside the parameters is compared too; what is a rank's own,
+ * or a part of something, is not: expect_success() has seen it differ in every other test. */
+static void test_replicated_state_that_differs(void **state)
+{
+    static const int64_t share[] = {2, 2, 2};
+    struct run *run = run_new(3, &dpb_strategy_ddp_ops, &tiny_buckets, share);
+
+    (void)state;
+    run->options[1].spoil_update = 2;
+    run_all(run);
+    for (int r = 0; r < run->ranks; r++) {
+        assert_int_equal(run->report[r].steps, 2);
+        assert_int_equal(run->report[r].replicas, DPB_ERR_CHECK);
+        expect_logged(run, r,
+                      "after step 2: the values beside the parameters of rank 1 are not "
+                      "those of rank 0");
+    }
+    assert_true(run->report[1].hash[1] != run->report[0].hash[1]);
+    run_free(run);
+}
+
 /* ---- what the workload exchanges itself ---- */
 
 /* All ranks see what one rank with the whole batch sees, a rank without samples too, and nothing
@@ -591,6 +612,7 @@ int main(void)
             cmocka_unit_test(test_other_bucket_size_on_one_rank),
             cmocka_unit_test(test_other_network_or_settings_on_some_ranks),
             cmocka_unit_test(test_other_statistics_on_one_rank),
+            cmocka_unit_test(test_replicated_state_that_differs),
             cmocka_unit_test(test_exchanges_of_the_workload),
             cmocka_unit_test(test_optimizers_with_integer_gradients),
             cmocka_unit_test(test_optimizers_lower_the_loss),

@@ -13,6 +13,8 @@ struct dpb_workload {
     int64_t forwards, backwards;
     const struct dpb_rank_services *ranks;
     int32_t *exchanged[2]; /* one element each */
+    float kept[TINY_STATES][TINY_STATE_ELEMENTS];
+    int64_t updates;
 };
 
 const int tiny_ready_order[TINY_PARAMS] = {4, 2, 3, 0, 1};
@@ -124,6 +126,7 @@ static dpb_status tiny_open(const struct dpb_workload_config *config, dpb_worklo
     self->base.ops = &tiny_workload_ops;
     self->launcher = config->launcher;
     self->options = *(const struct tiny_options *)config->options;
+    self->kept[1][0] = self->kept[2][0] = (float)config->ranks->rank;
     *workload = self;
     return open_exchange(self);
 }
@@ -280,6 +283,33 @@ static dpb_status tiny_backward(dpb_workload *workload, const struct dpb_batch *
     return DPB_OK;
 }
 
+static bool tiny_state(dpb_workload *workload, int index, struct dpb_workload_state *state)
+{
+    static const struct dpb_workload_state states[TINY_STATES] = {
+            {.name = "steps", .kind = DPB_STATE_REPLICATED},
+            {.name = "rank", .kind = DPB_STATE_LOCAL},
+            {.name = "part", .kind = DPB_STATE_SHARDED},
+    };
+
+    if (index < 0 || index >= TINY_STATES)
+        return false;
+    *state = states[index];
+    state->data = workload->kept[index];
+    state->numel = TINY_STATE_ELEMENTS;
+    return true;
+}
+
+static dpb_status tiny_update(dpb_workload *workload, const struct dpb_optimizer_config *optimizer,
+                              int64_t step)
+{
+    if (optimizer->lr <= 0.0)
+        return DPB_ERR_INTERNAL;
+    workload->kept[0][0] += (float)step;
+    if (++workload->updates == workload->options.spoil_update)
+        workload->kept[0][1] += 1.0f;
+    return DPB_OK;
+}
+
 static int64_t tiny_activation_bytes(dpb_workload *workload)
 {
     return (int64_t)sizeof(*workload);
@@ -298,6 +328,8 @@ const struct dpb_workload_ops tiny_workload_ops = {
         .init_params = tiny_init,
         .forward = tiny_forward,
         .backward = tiny_backward,
+        .state = tiny_state,
+        .update = tiny_update,
         .activation_bytes = tiny_activation_bytes,
 };
 

@@ -34,7 +34,14 @@ struct tiny_options {
      * from tiny_target(), and gradients are its gradients. */
     bool least_squares;
     enum tiny_exchange exchange;
+    int64_t spoil_update; /* number of the update that changes replicated state as no other rank's
+                             does; 0: none */
 };
+
+/* What it keeps beside its parameters, in this order: "steps", replicated, the sum of the numbers
+ * of the steps whose update it made; "rank", local, and "part", sharded: numbers of the rank. */
+#define TINY_STATES         3
+#define TINY_STATE_ELEMENTS 2 /* of each */
 
 extern const struct dpb_workload_ops tiny_workload_ops;
 
