@@ -76,28 +76,52 @@ static void put_overlap(const struct dpb_breakdown *rows, size_t count, dpb_json
     dpb_json_set(record, "overlap", overlap);
 }
 
-/* Bandwidth counts the time from the last rank's arrival to the result: waiting is no transfer. */
+/* Collectives of gradients. */
+struct transfers {
+    int64_t bytes, collectives, transfer_ns;
+};
+
+/* Those of the network itself belong to no bucket. Bandwidth counts the time from the last rank's
+ * arrival to the result: waiting is no transfer. */
+static struct transfers of_gradients(const struct traced *traced)
+{
+    struct transfers sum = {0};
+    for (size_t i = 0; i < traced->count; i++) {
+        const struct dpb_event *event = &traced->events[i];
+        if (event->bucket < 0)
+            continue;
+        if (event->kind == DPB_EVENT_COMM) {
+            sum.bytes += event->bytes;
+            sum.collectives++;
+            sum.transfer_ns += event->end_ns - event->start_ns;
+        } else if (event->kind == DPB_EVENT_COMM_WAIT) {
+            sum.transfer_ns -= event->end_ns - event->start_ns;
+        }
+    }
+    return sum;
+}
+
 static void put_communication(const struct dpb_cell_outcome *o, const struct traced *traced,
                               size_t rank_steps, dpb_json *record)
 {
-    int64_t bytes = 0, collectives = 0, transfer_ns = 0;
-    for (size_t i = 0; i < traced->count; i++) {
-        const struct dpb_event *event = &traced->events[i];
-        if (event->kind == DPB_EVENT_COMM) {
-            bytes += event->bytes;
-            collectives++;
-            transfer_ns += event->end_ns - event->start_ns;
-        } else if (event->kind == DPB_EVENT_COMM_WAIT) {
-            transfer_ns -= event->end_ns - event->start_ns;
-        }
-    }
+    const struct transfers gradients = of_gradients(traced);
+    const int64_t bytes = gradients.bytes, transfer_ns = gradients.transfer_ns;
+    const dpb_json *exchanges = dpb_json_get(o->result->ranks[0], "exchanges");
+    const int64_t exchanged = dpb_json_as_int(dpb_json_get(exchanges, "count"), 0);
+    const int64_t exchanged_bytes = dpb_json_as_int(dpb_json_get(exchanges, "payload_bytes"), 0);
     double factor = dpb_coll_busbw_factor(DPB_COLL_ALL_REDUCE, o->result->rank_count);
     double steps = (double)rank_steps;
     dpb_json *json = dpb_json_object();
-    dpb_json_set_real(json, "collectives_per_step", (double)collectives / steps);
-    dpb_json_set_real(json, "payload_bytes_per_step", (double)bytes / steps);
-    if (collectives > 0 && transfer_ns > 0) {
-        dpb_json_set_real(json, "wire_bytes_per_step", factor * (double)bytes / steps);
+    dpb_json_set_real(json, "collectives_per_step",
+                      (double)gradients.collectives / steps + (double)exchanged);
+    dpb_json_set_real(json, "payload_bytes_per_step",
+                      (double)bytes / steps + (double)exchanged_bytes);
+    dpb_json_set_int(json, "exchanges_per_step", exchanged);
+    dpb_json_set_int(json, "exchange_bytes_per_step", exchanged_bytes);
+    if (gradients.collectives > 0 && transfer_ns > 0) {
+        dpb_json_set_real(json, "wire_bytes_per_step",
+                          factor * (double)bytes / steps +
+                                  dpb_json_as_real(dpb_json_get(exchanges, "wire_bytes"), 0));
         dpb_json_set_real(json, "busbw_bytes_per_s",
                           factor * (double)bytes * 1e9 / (double)transfer_ns);
     } else {

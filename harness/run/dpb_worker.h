@@ -32,9 +32,9 @@ dpb_json *dpb_job_to_json(const struct dpb_job *job);
  *   {"type": "result", "rank", "pid", "start_ns"[], "end_ns"[], "data_ns"[], "forward_ns"[],
  *    "backward_ns"[], "sync_ns"[], "optimizer_ns"[] (timed steps), "loss_sum"[], "samples"[] (all
  *    untraced steps), "traced_start_ns"[], "traced_end_ns"[], "events", "events_lost", "device",
- *    "comm", "plan", "wire_ns_per_step", "memory", "peak_bytes", "comm_stats", "param_hash",
- *    "test_correct", "test_samples", "dataset"}
- * or {"type": "error", "status", "text"}. Returns the exit code. */
+ *    "comm", "plan", "wire_ns_per_step", "exchanges", "memory", "peak_bytes", "comm_stats",
+ * "param_hash", "test_correct", "test_samples", "dataset"} or {"type": "error", "status", "text"}.
+ * Returns the exit code. */
 int dpb_worker_main(const struct dpb_registry *registry);
 
 #ifdef __cplusplus

@@ -133,6 +133,8 @@ static int64_t most_activation_bytes(const struct dpb_workload_ops *workload, co
     struct dpb_workload_sizes sizes = {.batch_max = e->batch_per_rank,
                                        .global_batch = e->global_batch,
                                        .ranks = (int)e->ranks,
+                                       .precision = (enum dpb_dtype)e->precision,
+                                       .sync_batch_statistics = e->sync_bn,
                                        .optimizer = *optimizer};
     int64_t most = 0;
     for (sizes.rank = 0; sizes.rank < sizes.ranks; sizes.rank++) {

@@ -379,10 +379,11 @@ static dpb_status keep_params(const struct worker *w)
 }
 
 /* What the collectives of one step need on the emulated link; null without one. */
-static dpb_json *wire_json(const struct worker *w, const dpb_json *plan)
+static dpb_json *wire_json(const struct worker *w, const dpb_json *plan,
+                           const struct dpb_step_exchanges *exchanges)
 {
     const dpb_json *units = dpb_json_get(plan, "units");
-    int64_t total_ns = 0;
+    int64_t total_ns = exchanges->wire_ns;
     for (size_t i = 0; w->comm_ops->wire_ns && i < dpb_json_size(units); i++) {
         int64_t bytes = dpb_json_as_int(dpb_json_get(dpb_json_at(units, i), "bytes"), 0);
         int64_t ns = w->comm_ops->wire_ns(w->comm, DPB_COLL_ALL_REDUCE, bytes);
@@ -391,6 +392,16 @@ static dpb_json *wire_json(const struct worker *w, const dpb_json *plan)
         total_ns += ns;
     }
     return w->comm_ops->wire_ns ? dpb_json_int(total_ns) : dpb_json_null();
+}
+
+/* What the workload exchanged itself in the last step. */
+static dpb_json *exchanges_json(const struct dpb_step_exchanges *exchanges)
+{
+    dpb_json *json = dpb_json_object();
+    dpb_json_set_int(json, "count", exchanges->count);
+    dpb_json_set_int(json, "payload_bytes", exchanges->payload_bytes);
+    dpb_json_set_real(json, "wire_bytes", exchanges->wire_bytes);
+    return json;
 }
 
 static dpb_json *dataset_json(const struct worker *w)
@@ -412,6 +423,7 @@ static dpb_status report(struct worker *w)
     DPB_TRY(keep_params(w));
     dpb_json *result = dpb_json_object();
     struct rusage usage = {0};
+    struct dpb_step_exchanges exchanges;
     getrusage(RUSAGE_SELF, &usage);
     dpb_json_set_string(result, "type", "result");
     dpb_json_set_int(result, "rank", w->rank);
@@ -422,7 +434,9 @@ static dpb_status report(struct worker *w)
     dpb_json_set(result, "device", w->device_ops->describe(w->device));
     dpb_json_set(result, "comm", w->comm_ops->describe(w->comm));
     dpb_json *plan = dpb_step_plan_json(w->engine);
-    dpb_json_set(result, "wire_ns_per_step", wire_json(w, plan));
+    dpb_step_exchanges(w->engine, &exchanges);
+    dpb_json_set(result, "wire_ns_per_step", wire_json(w, plan, &exchanges));
+    dpb_json_set(result, "exchanges", exchanges_json(&exchanges));
     dpb_json_set(result, "plan", plan);
     dpb_json_set(result, "memory", dpb_step_memory_json(w->engine));
     dpb_json_set_int(result, "peak_bytes", (int64_t)usage.ru_maxrss * 1024);

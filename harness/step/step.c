@@ -362,14 +362,16 @@ dpb_status dpb_step_evaluate(dpb_step_engine *engine, const struct dpb_batch_sou
                              int64_t *correct, int64_t *samples, double *loss_sum)
 {
     dpb_recorder *const recorder = engine->launcher.recorder;
+    const struct dpb_step_exchanges exchanges = engine->exchanges.step;
     struct dpb_forward_result sum = {0};
     int64_t sample_count = 0;
     dpb_status st;
 
-    /* Its operators belong to no training step. */
+    /* Its operators and exchanges belong to no training step. */
     engine->launcher.recorder = engine->recorder_none;
     st = evaluate(engine, source, &sum, &sample_count);
     engine->launcher.recorder = recorder;
+    engine->exchanges.step = exchanges;
     if (st < 0)
         return engine_end(engine, st, "evaluation");
 

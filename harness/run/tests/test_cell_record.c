@@ -52,6 +52,8 @@ static dpb_json *rank_result(int r, double loss)
             {8 * MS, 18 * MS, "all-reduce", 5, 0, 1000000, DPB_EVENT_COMM, DPB_LANE_COMM,
              (int16_t)r},
             {8 * MS, 11 * MS, "wait", 5, 0, 0, DPB_EVENT_COMM_WAIT, DPB_LANE_COMM, (int16_t)r},
+            /* the network's own, inside the other one's time, so that only the sums change */
+            {9 * MS, 10 * MS, "bn1.sums", 5, -1, 4096, DPB_EVENT_COMM, DPB_LANE_COMM, (int16_t)r},
     };
     const int64_t traced_start[] = {2000 * MS, 2023 * MS + r * MS};
     const int64_t traced_end[] = {2023 * MS + r * MS, 2048 * MS};
@@ -64,7 +66,7 @@ static dpb_json *rank_result(int r, double loss)
     dpb_json_set(json, "samples", samples);
     dpb_json_set(json, "traced_start_ns", dpb_json_ints(traced_start, 2));
     dpb_json_set(json, "traced_end_ns", dpb_json_ints(traced_end, 2));
-    dpb_json_set(json, "events", dpb_events_to_json(events, 4));
+    dpb_json_set(json, "events", dpb_events_to_json(events, 5));
     dpb_json_set(json, "device", device);
     dpb_json_set(json, "comm", comm);
     dpb_json *stats = dpb_json_object();
@@ -75,6 +77,11 @@ static dpb_json *rank_result(int r, double loss)
     dpb_json_set_int(stats, "wake_late_max_ns", 4 * MS + r);
     dpb_json_set_int(stats, "link_late", 1 + r);
     dpb_json_set(json, "comm_stats", stats);
+    dpb_json *exchanges = dpb_json_object();
+    dpb_json_set_int(exchanges, "count", 1);
+    dpb_json_set_int(exchanges, "payload_bytes", 4096);
+    dpb_json_set_real(exchanges, "wire_bytes", 2048);
+    dpb_json_set(json, "exchanges", exchanges);
     dpb_json_set(json, "plan", dpb_json_object());
     dpb_json_set(json, "memory", dpb_json_object());
     dpb_json_set(json, "dataset", dpb_json_object());
@@ -192,7 +199,11 @@ static void test_numbers(void **state)
     assert_int_equal(number(record, "overlap/idle_ns"), 4 * MS);
     /* 1 MB moved in 10 - 3 ms; the factor of two ranks is 1 */
     assert_true(fabs(real(record, "communication/busbw_bytes_per_s") - 1e6 / 0.007) < 1e-3);
-    assert_true(real(record, "communication/collectives_per_step") == 1);
+    assert_true(real(record, "communication/collectives_per_step") == 2);
+    assert_true(real(record, "communication/payload_bytes_per_step") == 1e6 + 4096);
+    assert_true(real(record, "communication/wire_bytes_per_step") == 1e6 + 2048);
+    assert_int_equal(number(record, "communication/exchanges_per_step"), 1);
+    assert_int_equal(number(record, "communication/exchange_bytes_per_step"), 4096);
     /* the background threads: mean cost, worst punctuality, and a warning about it */
     assert_true(real(record, "progress/cpu_ns_per_collective") == 2e6);
     assert_int_equal(number(record, "progress/wake_late_p50_ns"), 101);
