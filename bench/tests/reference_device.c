@@ -11,6 +11,7 @@ struct reference_device {
     int launches[DPB_OP_COUNT];
     int pool_indices;
     int blocks, limit;
+    enum dpb_op lacking; /* in bf16; none: DPB_OP_COUNT */
 };
 
 /* Everything is done when a call returns, so a stream and a mark need no state. */
@@ -43,6 +44,7 @@ static dpb_status open_device(const struct dpb_device_config *config, dpb_device
         return DPB_ERR_NO_MEMORY;
     self->base.ops = &test_reference_device_ops;
     self->limit = -1;
+    self->lacking = DPB_OP_COUNT;
     *device = (dpb_device *)self;
     return DPB_OK;
 }
@@ -156,7 +158,7 @@ static bool op_supported(dpb_device *device, enum dpb_op op, enum dpb_dtype dtyp
 {
     (void)device;
     (void)op;
-    return dtype == DPB_F32 || dtype == DPB_F64;
+    return dtype == DPB_F32 || dtype == DPB_F64 || dtype == DPB_BF16;
 }
 
 static dpb_status op_launch(dpb_device *device, enum dpb_op op, const void *args,
@@ -187,6 +189,11 @@ int test_reference_device_blocks(dpb_device *device)
 void test_reference_device_limit(dpb_device *device, int blocks)
 {
     self_of(device)->limit = blocks;
+}
+
+void test_reference_device_lacks(dpb_device *device, enum dpb_op op)
+{
+    self_of(device)->lacking = op;
 }
 
 const struct dpb_device_ops test_reference_device_ops = {

@@ -352,15 +352,22 @@ static void test_memory_is_one_block_of_the_promised_size(void **state)
     (void)state;
     for (int i = 0; i < 2; i++) {
         const struct dpb_transformer_list *list = i == 0 ? tiny_bert_list() : tiny_gpt2_list();
+        struct dpb_workload_sizes sizes = {.batch_max = SAMPLES, .ranks = 1};
         struct fixture fixture;
         int64_t bytes;
 
         open_spread(&fixture, tiny[i], SAMPLES);
         bytes = fixture.ops->activation_bytes(fixture.workload);
         assert_int_equal(test_reference_device_blocks(fixture.device), 1);
-        assert_int_equal(dpb_transformer_activation_bytes_for(list, SAMPLES), bytes);
+        sizes.precision = DPB_F32;
+        assert_int_equal(dpb_transformer_activation_bytes_for(list, &sizes), bytes);
         /* at least what the blocks keep: eight planes of the hidden size and two wide ones */
         assert_true(bytes > 2 * SAMPLES * 8 * (8 * 16 + 2 * 64) * (int64_t)sizeof(float));
+        tiny_transformer_reopen(&fixture, 0.0, DPB_BF16);
+        sizes.precision = DPB_BF16;
+        assert_int_equal(test_reference_device_blocks(fixture.device), 1);
+        assert_int_equal(dpb_transformer_activation_bytes_for(list, &sizes),
+                         fixture.ops->activation_bytes(fixture.workload));
         fixture_close(&fixture);
     }
 }

@@ -189,7 +189,7 @@ static void test_rate(void **state)
             fixture.batch.step = step;
             loss_of(&fixture, true);
             for (int64_t e = 0; e < elements; e++)
-                dropped += net->embedded[e] == 0.0f;
+                dropped += ((const float *)net->embedded)[e] == 0.0f;
         }
         tried = (double)(steps * elements);
         assert_true(fabs((double)dropped - rates[r] * tried) <

@@ -99,18 +99,19 @@ static dpb_status open_large(const struct dpb_workload_config *config, dpb_workl
 
 static int64_t base_bytes_for(const void *options, const struct dpb_workload_sizes *sizes)
 {
-    return dpb_transformer_activation_bytes_for(base_list(options), sizes->batch_max);
+    return dpb_transformer_activation_bytes_for(base_list(options), sizes);
 }
 
 static int64_t large_bytes_for(const void *options, const struct dpb_workload_sizes *sizes)
 {
-    return dpb_transformer_activation_bytes_for(large_list(options), sizes->batch_max);
+    return dpb_transformer_activation_bytes_for(large_list(options), sizes);
 }
 
 const struct dpb_workload_ops dpb_workload_bert_base_ops = {
         .version = DPB_WORKLOAD_OPS_VERSION,
         .name = "bert-base",
         .summary = "BERT-base pre-training, hidden words and sentence pairs, 110 M parameters",
+        .flags = DPB_WORKLOAD_BF16,
         .options = &base_options,
         .training = {.optimizer = DPB_OPTIMIZER_ADAMW,
                      .lr = 1e-4,
@@ -131,6 +132,7 @@ const struct dpb_workload_ops dpb_workload_bert_large_ops = {
         .version = DPB_WORKLOAD_OPS_VERSION,
         .name = "bert-large",
         .summary = "BERT-large pre-training, hidden words and sentence pairs, 336 M parameters",
+        .flags = DPB_WORKLOAD_BF16,
         .options = &large_options,
         .training = {.optimizer = DPB_OPTIMIZER_ADAMW,
                      .lr = 1e-4,

@@ -71,13 +71,14 @@ static dpb_status open_workload(const struct dpb_workload_config *config, dpb_wo
 
 static int64_t bytes_for(const void *options, const struct dpb_workload_sizes *sizes)
 {
-    return dpb_transformer_activation_bytes_for(list_of(options), sizes->batch_max);
+    return dpb_transformer_activation_bytes_for(list_of(options), sizes);
 }
 
 const struct dpb_workload_ops dpb_workload_gpt2_small_ops = {
         .version = DPB_WORKLOAD_OPS_VERSION,
         .name = "gpt2-small",
         .summary = "GPT-2 small, every token predicts the next, 124 M parameters",
+        .flags = DPB_WORKLOAD_BF16,
         .options = &option_table,
         .training = {.optimizer = DPB_OPTIMIZER_ADAMW,
                      .lr = 1e-4,

@@ -13,6 +13,7 @@
 struct layout {
     char *memory; /* NULL: only measure */
     int64_t bytes;
+    enum dpb_dtype precision;
 };
 
 static void *cut(struct layout *layout, int64_t bytes)
@@ -28,39 +29,52 @@ static float *floats(struct layout *layout, int64_t count)
     return cut(layout, count * (int64_t)sizeof(float));
 }
 
+/* in the network's precision */
+static void *values(struct layout *layout, int64_t count)
+{
+    return cut(layout, count * (int64_t)dpb_dtype_bytes(layout->precision));
+}
+
 static int32_t *ints(struct layout *layout, int64_t count)
 {
     return cut(layout, count * (int64_t)sizeof(int32_t));
 }
 
+/* Of logits, for matrix products. */
+static void *gradient_of(struct layout *layout, float *logits, int64_t count)
+{
+    return layout->precision == DPB_F32 ? logits : values(layout, count);
+}
+
 static void lay_out_norm(struct layout *layout, int64_t rows, int64_t hidden,
                          struct dpb_transformer_norm *norm)
 {
-    norm->y = floats(layout, rows * hidden);
+    norm->y = values(layout, rows * hidden);
     norm->mean = floats(layout, rows);
     norm->rstd = floats(layout, rows);
 }
 
 static void lay_out_block(struct layout *layout, const struct dpb_transformer_shape *shape,
-                          int64_t samples, struct dpb_transformer_block_values *values)
+                          int64_t samples, struct dpb_transformer_block_values *kept)
 {
     int64_t rows = samples * shape->sequence, hidden = shape->hidden;
     /* BERT: three planes; GPT-2: columns of one matrix */
-    int64_t apart = shape->family == DPB_TRANSFORMER_BERT ? rows * hidden : hidden;
+    int64_t apart = (shape->family == DPB_TRANSFORMER_BERT ? rows * hidden : hidden) *
+                    (int64_t)dpb_dtype_bytes(layout->precision);
 
-    values->query = floats(layout, rows * 3 * hidden);
+    kept->query = values(layout, rows * 3 * hidden);
     if (layout->memory) {
-        values->key = values->query + apart;
-        values->value = values->key + apart;
+        kept->key = (char *)kept->query + apart;
+        kept->value = (char *)kept->key + apart;
     }
-    values->attention = floats(layout, dpb_transformer_attention_floats(shape, samples));
-    values->context = floats(layout, rows * hidden);
-    values->attended = floats(layout, rows * hidden);
-    values->inner = floats(layout, rows * shape->inner);
-    values->activation = floats(layout, rows * shape->inner);
-    values->sum = floats(layout, rows * hidden);
-    lay_out_norm(layout, rows, hidden, &values->attention_norm);
-    lay_out_norm(layout, rows, hidden, &values->output_norm);
+    kept->attention = values(layout, dpb_transformer_attention_floats(shape, samples));
+    kept->context = values(layout, rows * hidden);
+    kept->attended = values(layout, rows * hidden);
+    kept->inner = values(layout, rows * shape->inner);
+    kept->activation = values(layout, rows * shape->inner);
+    kept->sum = values(layout, rows * hidden);
+    lay_out_norm(layout, rows, hidden, &kept->attention_norm);
+    lay_out_norm(layout, rows, hidden, &kept->output_norm);
 }
 
 static void lay_out_heads(struct layout *layout, const struct dpb_transformer_shape *shape,
@@ -69,28 +83,41 @@ static void lay_out_heads(struct layout *layout, const struct dpb_transformer_sh
     int64_t predicted = samples * shape->predicted, hidden = shape->hidden;
 
     heads->predicted_row = ints(layout, predicted);
-    heads->predicted = floats(layout, predicted * hidden);
-    heads->transform = floats(layout, predicted * hidden);
-    heads->activation = floats(layout, predicted * hidden);
+    heads->predicted = values(layout, predicted * hidden);
+    heads->transform = values(layout, predicted * hidden);
+    heads->activation = values(layout, predicted * hidden);
     lay_out_norm(layout, predicted, hidden, &heads->norm);
-    heads->predicted_grad = floats(layout, predicted * hidden);
+    heads->predicted_grad = values(layout, predicted * hidden);
     heads->first_row = ints(layout, samples);
-    heads->first = floats(layout, samples * hidden);
-    heads->pooled = floats(layout, samples * hidden);
-    heads->pooled_grad = floats(layout, samples * hidden);
+    heads->first = values(layout, samples * hidden);
+    heads->pooled = values(layout, samples * hidden);
+    heads->pooled_grad = values(layout, samples * hidden);
     heads->relation = floats(layout, samples * 2);
+    heads->relation_grad = gradient_of(layout, heads->relation, samples * 2);
     heads->relation_loss = floats(layout, samples);
 }
 
-static int64_t lay_out(struct dpb_transformer *net, const struct dpb_transformer_shape *shape,
-                       int64_t samples, char *memory)
+static void lay_out_shadows(struct layout *layout, const struct dpb_transformer_list *list,
+                            void **shadow)
 {
-    struct layout layout = {.memory = memory};
+    for (int i = 0; i < list->layer_count; i++) {
+        int weight = list->layer[i].weight;
+
+        if (layout->precision != DPB_F32 && dpb_transformer_has_shadow(list, i))
+            shadow[weight] = values(layout, list->param[weight].numel);
+    }
+}
+
+static int64_t lay_out(struct dpb_transformer *net, const struct dpb_transformer_list *list,
+                       enum dpb_dtype precision, int64_t samples, char *memory)
+{
+    struct layout layout = {.memory = memory, .precision = precision};
+    const struct dpb_transformer_shape *shape = &list->shape;
     int64_t rows = samples * shape->sequence, hidden = shape->hidden;
     int64_t wide = shape->inner > 3 * hidden ? shape->inner : 3 * hidden;
 
     net->position = ints(&layout, rows);
-    net->embedded = floats(&layout, rows * hidden);
+    net->embedded = values(&layout, rows * hidden);
     for (int b = 0; b < shape->blocks; b++)
         lay_out_block(&layout, shape, samples, &net->block[b]);
     if (shape->family == DPB_TRANSFORMER_BERT) {
@@ -100,11 +127,14 @@ static int64_t lay_out(struct dpb_transformer *net, const struct dpb_transformer
         lay_out_norm(&layout, rows, hidden, &net->final_norm);
     }
     net->logits = floats(&layout, samples * shape->predicted * shape->vocabulary);
+    net->logits_grad =
+            gradient_of(&layout, net->logits, samples * shape->predicted * shape->vocabulary);
     net->loss = floats(&layout, samples * shape->predicted);
-    net->stream_grad = floats(&layout, rows * hidden);
-    net->branch_grad = floats(&layout, rows * hidden);
-    net->wide_grad = floats(&layout, rows * wide);
+    net->stream_grad = values(&layout, rows * hidden);
+    net->branch_grad = values(&layout, rows * hidden);
+    net->wide_grad = values(&layout, rows * wide);
     net->attention_workspace = floats(&layout, dpb_transformer_attention_floats(shape, samples));
+    lay_out_shadows(&layout, list, net->shadow);
     net->zeros = cut(&layout, DPB_ZEROS_BYTES);
     return layout.bytes;
 }
@@ -123,11 +153,11 @@ static void fill_rows(struct dpb_transformer *net)
 }
 
 int64_t dpb_transformer_activation_bytes_for(const struct dpb_transformer_list *list,
-                                             int64_t batch_max)
+                                             const struct dpb_workload_sizes *sizes)
 {
     struct dpb_transformer net;
 
-    return lay_out(&net, &list->shape, batch_max, NULL);
+    return lay_out(&net, list, sizes->precision, sizes->batch_max, NULL);
 }
 
 int64_t dpb_transformer_activation_bytes(dpb_workload *workload)
@@ -180,10 +210,12 @@ dpb_status dpb_transformer_open(const struct dpb_workload_ops *ops,
     net->batch_max = config->batch_max;
     net->dropout = dropout;
     net->seed = config->seed;
-    net->bytes = dpb_transformer_activation_bytes_for(list, config->batch_max);
+    net->precision = config->precision;
+    net->bytes = lay_out(net, list, net->precision, net->batch_max, NULL);
+    DPB_TRY_GOTO(st, dpb_transformer_check_device(net, device), err_device);
     DPB_TRY_GOTO(st, dpb_device_get_ops(device)->alloc(device, (size_t)net->bytes, &net->memory),
                  err_memory);
-    lay_out(net, &list->shape, net->batch_max, net->memory);
+    lay_out(net, list, net->precision, net->batch_max, net->memory);
     fill_rows(net);
     *workload = (dpb_workload *)net;
     return DPB_OK;
@@ -192,6 +224,7 @@ err_memory:
     dpb_log_hint("activations of %lld samples of %lld tokens do not fit: use a smaller batch per "
                  "rank or a shorter --sequence",
                  (long long)config->batch_max, (long long)list->shape.sequence);
+err_device:
     dpb_transformer_close((dpb_workload *)net);
     return st;
 }
@@ -287,6 +320,7 @@ dpb_status dpb_transformer_forward(dpb_workload *workload, const struct dpb_batc
     DPB_TRY(check_batch(net, batch));
     dpb_transformer_masks_of(net, batch, training);
     if (batch->samples > 0) {
+        DPB_TRY(dpb_transformer_cast_weights(net));
         DPB_TRY(net->list->shape.family == DPB_TRANSFORMER_BERT
                         ? dpb_transformer_bert_fwd(net, batch)
                         : dpb_transformer_gpt2_fwd(net, batch));

@@ -9,6 +9,10 @@
  * before it is added to what went around; not in the heads. Masks depend on the seed, the step and
  * a sample's place in the global batch, so that runs compare across rank counts.
  *
+ * In mixed precision (DPB_BF16), as under PyTorch's autocast, matrix products and what is kept of
+ * activations are bf16, from copies of the weights made at the beginning of each forward pass;
+ * parameters, gradients, logits, losses and statistics of norms are fp32.
+ *
  * A sample's loss is the mean cross-entropy of its predicted tokens; BERT adds the cross-entropy of
  * "does the second segment follow the first". Samples add up, so that P ranks with a share each
  * give what one rank with all of them gives. `correct` counts the samples whose label BERT's
@@ -35,9 +39,9 @@ dpb_status dpb_transformer_forward(dpb_workload *workload, const struct dpb_batc
 dpb_status dpb_transformer_backward(dpb_workload *workload, const struct dpb_batch *batch,
                                     float grad_scale, dpb_grad_ready ready, void *ctx);
 int64_t dpb_transformer_activation_bytes(dpb_workload *workload);
-/* What open() would allocate for this list, exactly. */
+/* What open() would allocate for this list, exactly; of `sizes`, precision and batch_max. */
 int64_t dpb_transformer_activation_bytes_for(const struct dpb_transformer_list *list,
-                                             int64_t batch_max);
+                                             const struct dpb_workload_sizes *sizes);
 
 #ifdef __cplusplus
 }

@@ -1,7 +1,7 @@
 /* BERT: norms after the sums, a head for hidden words and one for pairs of segments. */
 #include "transformer_private.h"
 
-static const float *input_of(const struct dpb_transformer *net, int b)
+static const void *input_of(const struct dpb_transformer *net, int b)
 {
     return b == 0 ? net->embedding_norm.y : net->block[b - 1].output_norm.y;
 }
@@ -11,7 +11,7 @@ static dpb_status block_fwd(struct dpb_transformer *net, int b, int64_t samples)
     const struct dpb_transformer_block *block = &net->list->block[b];
     const struct dpb_transformer_block_values *v = &net->block[b];
     int64_t rows = samples * net->list->shape.sequence;
-    const float *x = input_of(net, b);
+    const void *x = input_of(net, b);
 
     DPB_TRY(dpb_transformer_linear_fwd(net, block->query, rows, x, v->query));
     DPB_TRY(dpb_transformer_linear_fwd(net, block->key, rows, x, v->key));
@@ -43,8 +43,8 @@ static dpb_status block_bwd(struct dpb_transformer *net, int b, int64_t samples,
     const struct dpb_transformer_block *block = &net->list->block[b];
     const struct dpb_transformer_block_values *v = &net->block[b];
     int64_t rows = samples * net->list->shape.sequence;
-    const float *x = input_of(net, b), *wide = net->wide_grad, *dropped;
-    float *stream = net->stream_grad, *branch = net->branch_grad;
+    const void *x = input_of(net, b), *dropped;
+    void *stream = net->stream_grad, *branch = net->branch_grad, *wide = net->wide_grad;
 
     DPB_TRY(dpb_transformer_norm_bwd(net, block->output_norm, rows, v->sum, &v->output_norm, stream,
                                      stream, ready));
@@ -63,10 +63,12 @@ static dpb_status block_bwd(struct dpb_transformer *net, int b, int64_t samples,
     DPB_TRY(dpb_transformer_linear_bwd(net, block->attention_output, rows, v->context, dropped,
                                        branch, false, ready));
     DPB_TRY(dpb_transformer_attention_bwd(net, b, samples, branch));
-    DPB_TRY(dpb_transformer_linear_bwd(net, block->value, rows, x, wide + (v->value - v->query),
-                                       stream, true, ready));
-    DPB_TRY(dpb_transformer_linear_bwd(net, block->key, rows, x, wide + (v->key - v->query), stream,
+    DPB_TRY(dpb_transformer_linear_bwd(net, block->value, rows, x,
+                                       dpb_transformer_beside(wide, v->value, v->query), stream,
                                        true, ready));
+    DPB_TRY(dpb_transformer_linear_bwd(net, block->key, rows, x,
+                                       dpb_transformer_beside(wide, v->key, v->query), stream, true,
+                                       ready));
     return dpb_transformer_linear_bwd(net, block->query, rows, x, wide, stream, true, ready);
 }
 
@@ -75,7 +77,7 @@ static dpb_status heads_fwd(struct dpb_transformer *net, const struct dpb_batch 
     const struct dpb_transformer_list *list = net->list;
     const struct dpb_transformer_shape *shape = &list->shape;
     const struct dpb_transformer_heads *h = &net->heads;
-    const float *encoded = input_of(net, shape->blocks);
+    const void *encoded = input_of(net, shape->blocks);
     int64_t samples = batch->samples, rows = samples * shape->sequence;
     int64_t predicted = samples * shape->predicted;
 
@@ -110,15 +112,17 @@ static dpb_status heads_bwd(struct dpb_transformer *net, const struct dpb_batch 
     const struct dpb_transformer_heads *h = &net->heads;
     int64_t samples = batch->samples, rows = samples * shape->sequence;
     int64_t predicted = samples * shape->predicted;
+    float *sum = dpb_transformer_sum_begin(net, net->stream_grad);
 
     DPB_TRY(dpb_transformer_loss_bwd(net, "relation-loss.bwd", samples, 2, h->relation,
-                                     batch->label, grad_scale));
-    DPB_TRY(dpb_transformer_linear_bwd(net, list->relation, samples, h->pooled, h->relation,
+                                     batch->label, grad_scale, h->relation_grad));
+    DPB_TRY(dpb_transformer_linear_bwd(net, list->relation, samples, h->pooled, h->relation_grad,
                                        h->pooled_grad, false, ready));
 
     DPB_TRY(dpb_transformer_loss_bwd(net, "loss.bwd", predicted, shape->vocabulary, net->logits,
-                                     batch->predict_token, grad_scale / (float)shape->predicted));
-    DPB_TRY(dpb_transformer_linear_bwd(net, list->decoder, predicted, h->norm.y, net->logits,
+                                     batch->predict_token, grad_scale / (float)shape->predicted,
+                                     net->logits_grad));
+    DPB_TRY(dpb_transformer_linear_bwd(net, list->decoder, predicted, h->norm.y, net->logits_grad,
                                        h->predicted_grad, false, ready));
     DPB_TRY(dpb_transformer_norm_bwd(net, list->transform_norm, predicted, h->activation, &h->norm,
                                      h->predicted_grad, h->predicted_grad, ready));
@@ -126,15 +130,16 @@ static dpb_status heads_bwd(struct dpb_transformer *net, const struct dpb_batch 
                                      h->predicted_grad));
     DPB_TRY(dpb_transformer_linear_bwd(net, list->transform, predicted, h->predicted,
                                        h->predicted_grad, net->branch_grad, false, ready));
-    DPB_TRY(dpb_transformer_pick_bwd(net, "predicted.bwd", rows, net->stream_grad, false,
-                                     h->predicted_row, predicted, net->branch_grad));
+    DPB_TRY(dpb_transformer_pick_bwd(net, "predicted.bwd", rows, sum, false, h->predicted_row,
+                                     predicted, net->branch_grad));
 
     DPB_TRY(dpb_transformer_tanh_bwd(net, list->pooler_activation, samples, h->pooled,
                                      h->pooled_grad));
     DPB_TRY(dpb_transformer_linear_bwd(net, list->pooler, samples, h->first, h->pooled_grad,
                                        net->branch_grad, false, ready));
-    return dpb_transformer_pick_bwd(net, "first.bwd", rows, net->stream_grad, true, h->first_row,
-                                    samples, net->branch_grad);
+    DPB_TRY(dpb_transformer_pick_bwd(net, "first.bwd", rows, sum, true, h->first_row, samples,
+                                     net->branch_grad));
+    return dpb_transformer_sum_end(net, "first.bwd", rows, net->stream_grad);
 }
 
 /* Where the predicted words stand among the tokens of the whole batch. */
@@ -168,8 +173,8 @@ dpb_status dpb_transformer_bert_bwd(struct dpb_transformer *net, const struct dp
 {
     const struct dpb_transformer_list *list = net->list;
     int64_t rows = batch->samples * list->shape.sequence;
-    float *stream = net->stream_grad;
-    const float *dropped;
+    void *stream = net->stream_grad;
+    const void *dropped;
 
     DPB_TRY(heads_bwd(net, batch, grad_scale, ready));
     for (int b = list->shape.blocks - 1; b >= 0; b--)

@@ -41,20 +41,20 @@ static struct dpb_dropout_args args_of(const struct dpb_transformer *net,
 
 dpb_status dpb_transformer_drop_fwd(struct dpb_transformer *net, int index,
                                     enum dpb_transformer_place place, int block, int64_t rows,
-                                    float *x)
+                                    void *x)
 {
     const struct dpb_transformer_layer *layer = &net->list->layer[index];
     struct dpb_dropout_args args = args_of(net, layer, place, block);
 
     if (net->masks.keep == 1.0f)
         return DPB_OK;
-    args.x = args.y = dpb_tensor_2d(x, rows, layer->out);
+    args.x = args.y = dpb_transformer_matrix(net, x, rows, layer->out);
     return dpb_launch(net->launcher, layer->op.drop, DPB_OP_DROPOUT_FWD, &args);
 }
 
 dpb_status dpb_transformer_drop_bwd(struct dpb_transformer *net, int index,
                                     enum dpb_transformer_place place, int block, int64_t rows,
-                                    float *dy, float *room, const float **dropped)
+                                    void *dy, void *room, const void **dropped)
 {
     const struct dpb_transformer_layer *layer = &net->list->layer[index];
     struct dpb_dropout_args args = args_of(net, layer, place, block);
@@ -62,7 +62,7 @@ dpb_status dpb_transformer_drop_bwd(struct dpb_transformer *net, int index,
     *dropped = net->masks.keep == 1.0f ? dy : room;
     if (net->masks.keep == 1.0f)
         return DPB_OK;
-    args.dy = dpb_tensor_2d(dy, rows, layer->out);
-    args.dx = dpb_tensor_2d(room, rows, layer->out);
+    args.dy = dpb_transformer_matrix(net, dy, rows, layer->out);
+    args.dx = dpb_transformer_matrix(net, room, rows, layer->out);
     return dpb_launch(net->launcher, layer->op.bwd_drop, DPB_OP_DROPOUT_BWD, &args);
 }

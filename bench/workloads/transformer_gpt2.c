@@ -1,7 +1,7 @@
 /* GPT-2: norms before attention and before the wide layers, a stream of sums around both. */
 #include "transformer_private.h"
 
-static const float *input_of(const struct dpb_transformer *net, int b)
+static const void *input_of(const struct dpb_transformer *net, int b)
 {
     return b == 0 ? net->embedded : net->block[b - 1].sum;
 }
@@ -11,7 +11,7 @@ static dpb_status block_fwd(struct dpb_transformer *net, int b, int64_t samples)
     const struct dpb_transformer_block *block = &net->list->block[b];
     const struct dpb_transformer_block_values *v = &net->block[b];
     int64_t rows = samples * net->list->shape.sequence;
-    const float *x = input_of(net, b);
+    const void *x = input_of(net, b);
 
     DPB_TRY(dpb_transformer_norm_fwd(net, block->attention_norm, rows, x, &v->attention_norm));
     DPB_TRY(dpb_transformer_linear_fwd(net, block->query, rows, v->attention_norm.y, v->query));
@@ -38,8 +38,8 @@ static dpb_status block_bwd(struct dpb_transformer *net, int b, int64_t samples,
     const struct dpb_transformer_block *block = &net->list->block[b];
     const struct dpb_transformer_block_values *v = &net->block[b];
     int64_t rows = samples * net->list->shape.sequence;
-    float *stream = net->stream_grad, *branch = net->branch_grad, *wide = net->wide_grad;
-    const float *dropped;
+    void *stream = net->stream_grad, *branch = net->branch_grad, *wide = net->wide_grad;
+    const void *dropped;
 
     DPB_TRY(dpb_transformer_drop_bwd(net, block->output, DPB_PLACE_WIDE, b, rows, stream, branch,
                                      &dropped));
@@ -85,14 +85,14 @@ dpb_status dpb_transformer_gpt2_bwd(struct dpb_transformer *net, const struct dp
 {
     const struct dpb_transformer_list *list = net->list;
     int64_t rows = batch->samples * list->shape.sequence;
-    float *stream = net->stream_grad;
-    const float *dropped;
+    void *stream = net->stream_grad;
+    const void *dropped;
 
     DPB_TRY(dpb_transformer_loss_bwd(net, "loss.bwd", rows, list->shape.vocabulary, net->logits,
                                      batch->predict_token,
-                                     grad_scale / (float)list->shape.predicted));
-    DPB_TRY(dpb_transformer_linear_bwd(net, list->decoder, rows, net->final_norm.y, net->logits,
-                                       stream, false, ready));
+                                     grad_scale / (float)list->shape.predicted, net->logits_grad));
+    DPB_TRY(dpb_transformer_linear_bwd(net, list->decoder, rows, net->final_norm.y,
+                                       net->logits_grad, stream, false, ready));
     DPB_TRY(dpb_transformer_norm_bwd(net, list->final_norm, rows, input_of(net, list->shape.blocks),
                                      &net->final_norm, stream, stream, ready));
     for (int b = list->shape.blocks - 1; b >= 0; b--)

@@ -15,9 +15,19 @@ static bool is_bert(const struct dpb_transformer *net)
     return net->list->shape.family == DPB_TRANSFORMER_BERT;
 }
 
-static struct dpb_tensor matrix(const float *data, int64_t rows, int64_t columns)
+static struct dpb_tensor matrix(const struct dpb_transformer *net, const void *data, int64_t rows,
+                                int64_t columns)
 {
-    return dpb_tensor_2d((float *)data, rows, columns);
+    return dpb_transformer_matrix(net, data, rows, columns);
+}
+
+static struct dpb_tensor volume(const struct dpb_transformer *net, void *data, int64_t a, int64_t b,
+                                int64_t c, int64_t d)
+{
+    struct dpb_tensor tensor = dpb_tensor_4d(data, a, b, c, d);
+
+    tensor.dtype = net->precision;
+    return tensor;
 }
 
 static dpb_status report(const struct dpb_transformer_ready *ready, int param)
@@ -27,47 +37,60 @@ static dpb_status report(const struct dpb_transformer_ready *ready, int param)
 
 /* ---- linear ---- */
 
-/* The weight as it is registered, or its gradient. */
-static struct dpb_tensor weight_of(const struct dpb_transformer_layer *layer, float *const *of)
+/* The weight as it is registered. */
+static struct dpb_tensor shaped_as_weight(const struct dpb_transformer_layer *layer, void *data)
 {
-    return layer->in_first ? matrix(of[layer->weight], layer->in, layer->out)
-                           : matrix(of[layer->weight], layer->out, layer->in);
+    return layer->in_first ? dpb_tensor_2d(data, layer->in, layer->out)
+                           : dpb_tensor_2d(data, layer->out, layer->in);
+}
+
+static struct dpb_tensor weight_of(const struct dpb_transformer *net,
+                                   const struct dpb_transformer_layer *layer)
+{
+    bool mixed = net->precision != DPB_F32;
+    struct dpb_tensor weight =
+            shaped_as_weight(layer, mixed ? net->shadow[layer->weight] : net->param[layer->weight]);
+
+    weight.dtype = net->precision;
+    return weight;
 }
 
 dpb_status dpb_transformer_linear_fwd(struct dpb_transformer *net, int index, int64_t rows,
-                                      const float *x, float *y)
+                                      const void *x, void *y)
 {
     const struct dpb_transformer_layer *layer = layer_of(net, index);
-    struct dpb_matmul_args args = {.a = matrix(x, rows, layer->in),
-                                   .b = weight_of(layer, net->param),
-                                   .c = matrix(y, rows, layer->out),
+    struct dpb_matmul_args args = {.a = matrix(net, x, rows, layer->in),
+                                   .b = weight_of(net, layer),
+                                   .c = matrix(net, y, rows, layer->out),
                                    .bias = layer->bias < 0 ? NULL : net->param[layer->bias],
                                    .trans_b = !layer->in_first};
 
+    if (index == net->list->decoder || index == net->list->relation) /* logits */
+        args.c.dtype = DPB_F32;
     return dpb_launch(net->launcher, layer->op.fwd, DPB_OP_MATMUL, &args);
 }
 
 static dpb_status linear_bwd_weights(struct dpb_transformer *net,
                                      const struct dpb_transformer_layer *layer, int64_t rows,
-                                     const float *x, const float *dy)
+                                     const void *x, const void *dy)
 {
-    struct dpb_tensor in = matrix(x, rows, layer->in), out = matrix(dy, rows, layer->out);
+    struct dpb_tensor in = matrix(net, x, rows, layer->in), out = matrix(net, dy, rows, layer->out);
     struct dpb_matmul_args args = {.a = layer->in_first ? in : out,
                                    .b = layer->in_first ? out : in,
-                                   .c = weight_of(layer, net->grad),
+                                   .c = shaped_as_weight(layer, net->grad[layer->weight]),
                                    .trans_a = true};
 
     return dpb_launch(net->launcher, layer->op.bwd_weights, DPB_OP_MATMUL, &args);
 }
 
 dpb_status dpb_transformer_linear_bwd(struct dpb_transformer *net, int index, int64_t rows,
-                                      const float *x, const float *dy, float *dx, bool add,
+                                      const void *x, const void *dy, void *dx, bool add,
                                       const struct dpb_transformer_ready *ready)
 {
     const struct dpb_transformer_layer *layer = layer_of(net, index);
-    struct dpb_matmul_args data = {.a = matrix(dy, rows, layer->out),
-                                   .b = weight_of(layer, net->param),
-                                   .c = matrix(dx, rows, layer->in),
+    struct dpb_matmul_args data = {.a = matrix(net, dy, rows, layer->out),
+                                   .b = weight_of(net, layer),
+                                   .c = matrix(net, dx, rows, layer->in),
                                    .trans_b = layer->in_first,
                                    .beta = add ? 1.0f : 0.0f};
 
@@ -87,9 +110,9 @@ dpb_status dpb_transformer_linear_bwd(struct dpb_transformer *net, int index, in
 
 static struct dpb_layernorm_args norm_args(const struct dpb_transformer *net,
                                            const struct dpb_transformer_layer *layer, int64_t rows,
-                                           const float *x, const struct dpb_transformer_norm *norm)
+                                           const void *x, const struct dpb_transformer_norm *norm)
 {
-    return (struct dpb_layernorm_args){.x = matrix(x, rows, layer->in),
+    return (struct dpb_layernorm_args){.x = matrix(net, x, rows, layer->in),
                                        .gamma = net->param[layer->weight],
                                        .beta = net->param[layer->bias],
                                        .save_mean = norm->mean,
@@ -98,25 +121,25 @@ static struct dpb_layernorm_args norm_args(const struct dpb_transformer *net,
 }
 
 dpb_status dpb_transformer_norm_fwd(struct dpb_transformer *net, int index, int64_t rows,
-                                    const float *x, const struct dpb_transformer_norm *norm)
+                                    const void *x, const struct dpb_transformer_norm *norm)
 {
     const struct dpb_transformer_layer *layer = layer_of(net, index);
     struct dpb_layernorm_args args = norm_args(net, layer, rows, x, norm);
 
-    args.y = matrix(norm->y, rows, layer->out);
+    args.y = matrix(net, norm->y, rows, layer->out);
     return dpb_launch(net->launcher, layer->op.fwd, DPB_OP_LAYERNORM_FWD, &args);
 }
 
 dpb_status dpb_transformer_norm_bwd(struct dpb_transformer *net, int index, int64_t rows,
-                                    const float *x, const struct dpb_transformer_norm *norm,
-                                    const float *dy, float *dx,
+                                    const void *x, const struct dpb_transformer_norm *norm,
+                                    const void *dy, void *dx,
                                     const struct dpb_transformer_ready *ready)
 {
     const struct dpb_transformer_layer *layer = layer_of(net, index);
     struct dpb_layernorm_args args = norm_args(net, layer, rows, x, norm);
 
-    args.dy = matrix(dy, rows, layer->out);
-    args.dx = matrix(dx, rows, layer->in);
+    args.dy = matrix(net, dy, rows, layer->out);
+    args.dx = matrix(net, dx, rows, layer->in);
     args.dgamma = net->grad[layer->weight];
     args.dbeta = net->grad[layer->bias];
     DPB_TRY(dpb_launch(net->launcher, layer->op.bwd, DPB_OP_LAYERNORM_BWD, &args));
@@ -126,54 +149,55 @@ dpb_status dpb_transformer_norm_bwd(struct dpb_transformer *net, int index, int6
 
 /* BERT's GELU is exact, GPT-2's the form with tanh. */
 dpb_status dpb_transformer_gelu_fwd(struct dpb_transformer *net, int index, int64_t rows,
-                                    const float *x, float *y)
+                                    const void *x, void *y)
 {
     const struct dpb_transformer_layer *layer = layer_of(net, index);
-    struct dpb_activation_args args = {.x = matrix(x, rows, layer->in),
-                                       .y = matrix(y, rows, layer->out),
+    struct dpb_activation_args args = {.x = matrix(net, x, rows, layer->in),
+                                       .y = matrix(net, y, rows, layer->out),
                                        .tanh_form = !is_bert(net)};
 
     return dpb_launch(net->launcher, layer->op.fwd, DPB_OP_GELU_FWD, &args);
 }
 
 dpb_status dpb_transformer_gelu_bwd(struct dpb_transformer *net, int index, int64_t rows,
-                                    const float *x, float *grad)
+                                    const void *x, void *grad)
 {
     const struct dpb_transformer_layer *layer = layer_of(net, index);
-    struct dpb_activation_args args = {.x = matrix(x, rows, layer->in),
-                                       .dy = matrix(grad, rows, layer->out),
-                                       .dx = matrix(grad, rows, layer->in),
+    struct dpb_activation_args args = {.x = matrix(net, x, rows, layer->in),
+                                       .dy = matrix(net, grad, rows, layer->out),
+                                       .dx = matrix(net, grad, rows, layer->in),
                                        .tanh_form = !is_bert(net)};
 
     return dpb_launch(net->launcher, layer->op.bwd, DPB_OP_GELU_BWD, &args);
 }
 
-dpb_status dpb_transformer_tanh_fwd(struct dpb_transformer *net, int index, int64_t rows, float *y)
+dpb_status dpb_transformer_tanh_fwd(struct dpb_transformer *net, int index, int64_t rows, void *y)
 {
     const struct dpb_transformer_layer *layer = layer_of(net, index);
-    struct dpb_tensor both = matrix(y, rows, layer->out);
+    struct dpb_tensor both = matrix(net, y, rows, layer->out);
     struct dpb_activation_args args = {.x = both, .y = both};
 
     return dpb_launch(net->launcher, layer->op.fwd, DPB_OP_TANH_FWD, &args);
 }
 
 dpb_status dpb_transformer_tanh_bwd(struct dpb_transformer *net, int index, int64_t rows,
-                                    const float *y, float *grad)
+                                    const void *y, void *grad)
 {
     const struct dpb_transformer_layer *layer = layer_of(net, index);
-    struct dpb_tensor both = matrix(grad, rows, layer->out);
-    struct dpb_activation_args args = {.y = matrix(y, rows, layer->out), .dy = both, .dx = both};
+    struct dpb_tensor both = matrix(net, grad, rows, layer->out);
+    struct dpb_activation_args args = {
+            .y = matrix(net, y, rows, layer->out), .dy = both, .dx = both};
 
     return dpb_launch(net->launcher, layer->op.bwd, DPB_OP_TANH_BWD, &args);
 }
 
-dpb_status dpb_transformer_add(struct dpb_transformer *net, int index, int64_t rows, const float *a,
-                               const float *b, float *y)
+dpb_status dpb_transformer_add(struct dpb_transformer *net, int index, int64_t rows, const void *a,
+                               const void *b, void *y)
 {
     const struct dpb_transformer_layer *layer = layer_of(net, index);
-    struct dpb_add_args args = {.a = matrix(a, rows, layer->out),
-                                .b = matrix(b, rows, layer->out),
-                                .y = matrix(y, rows, layer->out)};
+    struct dpb_add_args args = {.a = matrix(net, a, rows, layer->out),
+                                .b = matrix(net, b, rows, layer->out),
+                                .y = matrix(net, y, rows, layer->out)};
 
     return dpb_launch(net->launcher, layer->op.add, DPB_OP_ADD, &args);
 }
@@ -195,10 +219,10 @@ static struct dpb_attention_args attention_args(const struct dpb_transformer *ne
     int64_t width = shape->hidden / shape->heads, sequence = shape->sequence;
 
     return (struct dpb_attention_args){
-            .q = dpb_tensor_4d(v->query, samples, sequence, shape->heads, width),
-            .k = dpb_tensor_4d(v->key, samples, sequence, shape->heads, width),
-            .v = dpb_tensor_4d(v->value, samples, sequence, shape->heads, width),
-            .prob = dpb_tensor_4d(v->attention, samples, shape->heads, sequence, sequence),
+            .q = volume(net, v->query, samples, sequence, shape->heads, width),
+            .k = volume(net, v->key, samples, sequence, shape->heads, width),
+            .v = volume(net, v->value, samples, sequence, shape->heads, width),
+            .prob = volume(net, v->attention, samples, shape->heads, sequence, sequence),
             .stride = is_bert(net) ? shape->hidden : 3 * shape->hidden,
             .scale = 1.0f / sqrtf((float)width),
             .causal = !is_bert(net),
@@ -220,20 +244,20 @@ dpb_status dpb_transformer_attention_fwd(struct dpb_transformer *net, int block,
 }
 
 dpb_status dpb_transformer_attention_bwd(struct dpb_transformer *net, int block, int64_t samples,
-                                         const float *dy)
+                                         const void *dy)
 {
     const struct dpb_transformer_layer *layer = layer_of(net, net->list->block[block].attention);
     const struct dpb_transformer_block_values *v = &net->block[block];
     struct dpb_attention_args args = attention_args(net, block, samples);
 
     args.dy = args.q;
-    args.dy.data = (float *)dy;
+    args.dy.data = (void *)dy;
     args.dq = args.q;
     args.dq.data = net->wide_grad;
     args.dk = args.q;
-    args.dk.data = net->wide_grad + (v->key - v->query);
+    args.dk.data = dpb_transformer_beside(net->wide_grad, v->key, v->query);
     args.dv = args.q;
-    args.dv.data = net->wide_grad + (v->value - v->query);
+    args.dv.data = dpb_transformer_beside(net->wide_grad, v->value, v->query);
     args.workspace = net->attention_workspace;
     return dpb_launch(net->launcher, layer->op.bwd, DPB_OP_ATTENTION_BWD, &args);
 }
@@ -241,14 +265,15 @@ dpb_status dpb_transformer_attention_bwd(struct dpb_transformer *net, int block,
 /* ---- embeddings, and rows picked by their number ---- */
 
 static dpb_status look_up(struct dpb_transformer *net, int index, const int32_t *ids, int64_t rows,
-                          bool add)
+                          float *y, bool add)
 {
     const struct dpb_transformer_layer *layer = layer_of(net, index);
     const int64_t *dim = net->list->param[layer->weight].dim;
-    struct dpb_embedding_args args = {.table = matrix(net->param[layer->weight], dim[0], dim[1]),
-                                      .y = matrix(net->embedded, rows, dim[1]),
-                                      .ids = ids,
-                                      .accumulate = add};
+    struct dpb_embedding_args args = {
+            .table = dpb_tensor_2d(net->param[layer->weight], dim[0], dim[1]),
+            .y = dpb_tensor_2d(y, rows, dim[1]),
+            .ids = ids,
+            .accumulate = add};
 
     return dpb_launch(net->launcher, layer->op.fwd, DPB_OP_EMBEDDING_FWD, &args);
 }
@@ -257,22 +282,26 @@ dpb_status dpb_transformer_embed_fwd(struct dpb_transformer *net, const struct d
 {
     const struct dpb_transformer_list *list = net->list;
     int64_t rows = batch->samples * list->shape.sequence;
+    float *sum = dpb_transformer_sum_begin(net, net->embedded);
 
-    DPB_TRY(look_up(net, list->word, batch->tokens, rows, false));
-    DPB_TRY(look_up(net, list->position, net->position, rows, true));
-    return list->segment < 0 ? DPB_OK : look_up(net, list->segment, batch->segments, rows, true);
+    DPB_TRY(look_up(net, list->word, batch->tokens, rows, sum, false));
+    DPB_TRY(look_up(net, list->position, net->position, rows, sum, true));
+    if (list->segment >= 0)
+        DPB_TRY(look_up(net, list->segment, batch->segments, rows, sum, true));
+    return dpb_transformer_sum_end(net, list->layer[list->word].op.add, rows, net->embedded);
 }
 
 static dpb_status look_up_bwd(struct dpb_transformer *net, int index, const int32_t *ids,
-                              int64_t rows, const float *dy, bool add,
+                              int64_t rows, const void *dy, bool add,
                               const struct dpb_transformer_ready *ready)
 {
     const struct dpb_transformer_layer *layer = layer_of(net, index);
     const int64_t *dim = net->list->param[layer->weight].dim;
-    struct dpb_embedding_args args = {.dtable = matrix(net->grad[layer->weight], dim[0], dim[1]),
-                                      .dy = matrix(dy, rows, dim[1]),
-                                      .ids = ids,
-                                      .accumulate = add};
+    struct dpb_embedding_args args = {
+            .dtable = dpb_tensor_2d(net->grad[layer->weight], dim[0], dim[1]),
+            .dy = matrix(net, dy, rows, dim[1]),
+            .ids = ids,
+            .accumulate = add};
 
     DPB_TRY(dpb_launch(net->launcher, layer->op.bwd, DPB_OP_EMBEDDING_BWD, &args));
     return report(ready, layer->weight);
@@ -280,7 +309,7 @@ static dpb_status look_up_bwd(struct dpb_transformer *net, int index, const int3
 
 /* The word embedding's gradient already holds the decoder's share. */
 dpb_status dpb_transformer_embed_bwd(struct dpb_transformer *net, const struct dpb_batch *batch,
-                                     const float *dy, const struct dpb_transformer_ready *ready)
+                                     const void *dy, const struct dpb_transformer_ready *ready)
 {
     const struct dpb_transformer_list *list = net->list;
     int64_t rows = batch->samples * list->shape.sequence;
@@ -292,22 +321,22 @@ dpb_status dpb_transformer_embed_bwd(struct dpb_transformer *net, const struct d
 }
 
 dpb_status dpb_transformer_pick_fwd(struct dpb_transformer *net, const char *name, int64_t rows,
-                                    const float *x, const int32_t *row, int64_t count, float *y)
+                                    const void *x, const int32_t *row, int64_t count, void *y)
 {
     int64_t hidden = net->list->shape.hidden;
     struct dpb_embedding_args args = {
-            .table = matrix(x, rows, hidden), .y = matrix(y, count, hidden), .ids = row};
+            .table = matrix(net, x, rows, hidden), .y = matrix(net, y, count, hidden), .ids = row};
 
     return dpb_launch(net->launcher, name, DPB_OP_EMBEDDING_FWD, &args);
 }
 
 dpb_status dpb_transformer_pick_bwd(struct dpb_transformer *net, const char *name, int64_t rows,
                                     float *dx, bool add, const int32_t *row, int64_t count,
-                                    const float *dy)
+                                    const void *dy)
 {
     int64_t hidden = net->list->shape.hidden;
-    struct dpb_embedding_args args = {.dtable = matrix(dx, rows, hidden),
-                                      .dy = matrix(dy, count, hidden),
+    struct dpb_embedding_args args = {.dtable = dpb_tensor_2d(dx, rows, hidden),
+                                      .dy = matrix(net, dy, count, hidden),
                                       .ids = row,
                                       .accumulate = add};
 
@@ -320,7 +349,7 @@ dpb_status dpb_transformer_loss_fwd(struct dpb_transformer *net, const char *nam
                                     int64_t classes, float *logits, const int32_t *label,
                                     float *loss)
 {
-    struct dpb_tensor both = matrix(logits, rows, classes);
+    struct dpb_tensor both = dpb_tensor_2d(logits, rows, classes);
     struct dpb_softmax_xent_args args = {
             .logits = both, .prob = both, .label = label, .loss = loss};
 
@@ -329,11 +358,13 @@ dpb_status dpb_transformer_loss_fwd(struct dpb_transformer *net, const char *nam
 
 dpb_status dpb_transformer_loss_bwd(struct dpb_transformer *net, const char *name, int64_t rows,
                                     int64_t classes, float *logits, const int32_t *label,
-                                    float scale)
+                                    float scale, void *grad)
 {
-    struct dpb_tensor both = matrix(logits, rows, classes);
+    struct dpb_tensor both = dpb_tensor_2d(logits, rows, classes);
     struct dpb_softmax_xent_args args = {
             .prob = both, .dlogits = both, .label = label, .scale = scale};
+    struct dpb_cast_args cast = {.from = both, .to = matrix(net, grad, rows, classes)};
 
-    return dpb_launch(net->launcher, name, DPB_OP_SOFTMAX_XENT_BWD, &args);
+    DPB_TRY(dpb_launch(net->launcher, name, DPB_OP_SOFTMAX_XENT_BWD, &args));
+    return grad == logits ? DPB_OK : dpb_launch(net->launcher, name, DPB_OP_CAST, &cast);
 }

@@ -40,6 +40,7 @@ static int add_layer(struct dpb_transformer_list *list, const char *kind, const 
     snprintf(layer->name, sizeof(layer->name), "%s", name);
     join_name(list, layer->op.fwd, name, "fwd");
     join_name(list, layer->op.add, name, "add");
+    join_name(list, layer->op.cast, name, "cast");
     join_name(list, layer->op.drop, name, "drop");
     join_name(list, layer->op.bwd, name, "bwd");
     join_name(list, layer->op.bwd_drop, name, "bwd-drop");

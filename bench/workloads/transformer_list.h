@@ -41,6 +41,7 @@ struct dpb_transformer_shape {
 struct dpb_transformer_op_names {
     char fwd[DPB_TRANSFORMER_NAME_BYTES];
     char add[DPB_TRANSFORMER_NAME_BYTES]; /* a sum with what goes around the layer */
+    char cast[DPB_TRANSFORMER_NAME_BYTES];
     char drop[DPB_TRANSFORMER_NAME_BYTES];
     char bwd[DPB_TRANSFORMER_NAME_BYTES];
     char bwd_drop[DPB_TRANSFORMER_NAME_BYTES];
