@@ -3,7 +3,8 @@
 
 enum {
     TRAINING = 1 << 0,
-    WITH_RELU = 1 << 1
+    WITH_RELU = 1 << 1,
+    IN_BF16 = 1 << 2
 };
 
 struct shapes {
@@ -25,7 +26,8 @@ static dnnl_status_t shapes_init(struct shapes *shapes, const struct dpb_tensor 
 
     geometry(x, dims);
     channel[0] = dims[1];
-    DNNL_TRY(dnnl_memory_desc_init_by_tag(&shapes->data, 4, dims, dnnl_f32, dnnl_nhwc));
+    DNNL_TRY(dnnl_memory_desc_init_by_tag(&shapes->data, 4, dims, dpb_cpu_data_type(x->dtype),
+                                          dnnl_nhwc));
     return dnnl_memory_desc_init_by_tag(&shapes->channel, 1, channel, dnnl_f32, dnnl_x);
 }
 
@@ -60,7 +62,8 @@ static dnnl_status_t add_mask(dpb_device *device, struct dpb_cpu_kernel *kernel,
                               const struct shapes *shapes)
 {
     const dnnl_memory_desc_t *desc = dpb_cpu_kernel_query(kernel, DNNL_ARG_WORKSPACE);
-    size_t numel = dnnl_memory_desc_get_size(&shapes->data) / sizeof(float);
+    size_t numel = dnnl_memory_desc_get_size(&shapes->data) /
+                   (kernel->key.flags & IN_BF16 ? sizeof(uint16_t) : sizeof(float));
 
     if (!desc || dnnl_memory_desc_get_size(desc) == 0)
         return dnnl_success;
@@ -133,7 +136,8 @@ dpb_status dpb_cpu_batchnorm(dpb_device *device, enum dpb_op op, const void *arg
     struct dpb_cpu_kernel *kernel;
     dnnl_status_t status;
 
-    key.flags = (running ? 0 : TRAINING) | (a->relu ? WITH_RELU : 0);
+    key.flags = (running ? 0 : TRAINING) | (a->relu ? WITH_RELU : 0) |
+                (a->x.dtype == DPB_BF16 ? IN_BF16 : 0);
     geometry(&a->x, key.dim);
     key.number[0] = a->eps;
     DPB_TRY(dpb_cpu_kernel_get(device, &key, make, op, args, &kernel));

@@ -4,12 +4,14 @@
 
 enum {
     WITH_BIAS = 1 << 0,
-    WITH_RELU = 1 << 1
+    WITH_RELU = 1 << 1,
+    IN_BF16 = 1 << 2
 };
 
 struct shapes {
     dnnl_memory_desc_t x, w, y, bias;       /* as our tensors lie */
     dnnl_memory_desc_t x_any, w_any, y_any; /* as oneDNN likes it */
+    dnnl_memory_desc_t dw_any;              /* the weights' gradient is fp32 always */
     dnnl_dims_t strides, pads;
 };
 
@@ -18,17 +20,20 @@ static dnnl_status_t shapes_init(struct shapes *shapes, const struct dpb_conv_ar
     const int64_t *xd = args->x.dim, *wd = args->w.dim, *yd = args->y.dim;
     dnnl_dims_t x = {xd[0], xd[3], xd[1], xd[2]}, y = {yd[0], yd[3], yd[1], yd[2]};
     dnnl_dims_t w = {wd[0], wd[1], wd[2], wd[3]}, bias = {wd[0]};
+    dnnl_data_type_t type = dpb_cpu_data_type(args->y.dtype);
+    dnnl_data_type_t w_type = dpb_cpu_data_type(args->w.dtype);
 
     for (int i = 0; i < 2; i++) {
         shapes->strides[i] = args->stride;
         shapes->pads[i] = args->pad;
     }
-    DNNL_TRY(dnnl_memory_desc_init_by_tag(&shapes->x, 4, x, dnnl_f32, dnnl_nhwc));
-    DNNL_TRY(dnnl_memory_desc_init_by_tag(&shapes->y, 4, y, dnnl_f32, dnnl_nhwc));
-    DNNL_TRY(dnnl_memory_desc_init_by_tag(&shapes->w, 4, w, dnnl_f32, dnnl_oihw));
-    DNNL_TRY(dnnl_memory_desc_init_by_tag(&shapes->x_any, 4, x, dnnl_f32, dnnl_format_tag_any));
-    DNNL_TRY(dnnl_memory_desc_init_by_tag(&shapes->y_any, 4, y, dnnl_f32, dnnl_format_tag_any));
-    DNNL_TRY(dnnl_memory_desc_init_by_tag(&shapes->w_any, 4, w, dnnl_f32, dnnl_format_tag_any));
+    DNNL_TRY(dnnl_memory_desc_init_by_tag(&shapes->x, 4, x, type, dnnl_nhwc));
+    DNNL_TRY(dnnl_memory_desc_init_by_tag(&shapes->y, 4, y, type, dnnl_nhwc));
+    DNNL_TRY(dnnl_memory_desc_init_by_tag(&shapes->w, 4, w, w_type, dnnl_oihw));
+    DNNL_TRY(dnnl_memory_desc_init_by_tag(&shapes->x_any, 4, x, type, dnnl_format_tag_any));
+    DNNL_TRY(dnnl_memory_desc_init_by_tag(&shapes->y_any, 4, y, type, dnnl_format_tag_any));
+    DNNL_TRY(dnnl_memory_desc_init_by_tag(&shapes->w_any, 4, w, type, dnnl_format_tag_any));
+    DNNL_TRY(dnnl_memory_desc_init_by_tag(&shapes->dw_any, 4, w, dnnl_f32, dnnl_format_tag_any));
     return dnnl_memory_desc_init_by_tag(&shapes->bias, 1, bias, dnnl_f32, dnnl_x);
 }
 
@@ -100,7 +105,7 @@ static dnnl_status_t make_bwd_weights(dpb_device *device, struct dpb_cpu_kernel 
     dnnl_convolution_desc_t desc;
 
     DNNL_TRY(dnnl_convolution_backward_weights_desc_init(&desc, dnnl_convolution_direct, x,
-                                                         &shapes->w_any, bias, y, shapes->strides,
+                                                         &shapes->dw_any, bias, y, shapes->strides,
                                                          shapes->pads, shapes->pads));
     DNNL_TRY(dpb_cpu_kernel_create(device, kernel, &desc, NULL, hint));
     DNNL_TRY(dpb_cpu_kernel_add_packed(device, kernel, DNNL_ARG_SRC, &shapes->x, false));
@@ -144,6 +149,8 @@ static struct dpb_cpu_key key_of(enum dpb_op op, const struct dpb_conv_args *arg
         key.flags |= WITH_BIAS;
     if (args->relu && op == DPB_OP_CONV_FWD)
         key.flags |= WITH_RELU;
+    if (args->y.dtype == DPB_BF16)
+        key.flags |= IN_BF16;
     for (int i = 0; i < 4; i++) {
         key.dim[i] = args->x.dim[i];
         key.dim[4 + i] = args->w.dim[i];
@@ -167,6 +174,9 @@ static dpb_status run_as_matmul(dpb_device *device, enum dpb_op op,
     struct dpb_tensor w = dpb_tensor_2d(args->w.data, args->w.dim[0], args->w.dim[1]);
     struct dpb_tensor y = dpb_tensor_2d(args->y.data, rows, args->w.dim[0]);
 
+    x.dtype = args->x.dtype;
+    w.dtype = args->w.dtype;
+    y.dtype = args->y.dtype;
     if (op == DPB_OP_CONV_FWD)
         return dpb_cpu_matmul(device, DPB_OP_MATMUL,
                               &(struct dpb_matmul_args){.a = x,

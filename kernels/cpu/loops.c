@@ -10,35 +10,40 @@
 
 #define GRAIN 16384 /* elements worth waking a thread for */
 
-DPB_CPU_CLONES static void relu_fwd(void *ctx, int64_t begin, int64_t end)
+DPB_CPU_LOOP relu_fwd(void *ctx, int64_t begin, int64_t end, bool bf16)
 {
     const struct dpb_relu_args *a = ctx;
-    const float *x = a->x.data;
-    float *y = a->y.data;
-
-    for (int64_t i = begin; i < end; i++)
-        y[i] = x[i] > 0.0f ? x[i] : 0.0f;
-}
-
-DPB_CPU_CLONES static void relu_bwd(void *ctx, int64_t begin, int64_t end)
-{
-    const struct dpb_relu_args *a = ctx;
-    const float *y = a->y.data, *dy = a->dy.data;
-    float *dx = a->dx.data;
 
     for (int64_t i = begin; i < end; i++) {
-        float gradient = dy[i]; /* read always: a load under a condition does not vectorise */
+        float x = dpb_cpu_load(a->x.data, i, bf16);
 
-        dx[i] = y[i] > 0.0f ? gradient : 0.0f;
+        dpb_cpu_store(a->y.data, i, x > 0.0f ? x : 0.0f, bf16);
     }
 }
+DPB_CPU_BY_TYPE(relu_fwd)
+
+DPB_CPU_LOOP relu_bwd(void *ctx, int64_t begin, int64_t end, bool bf16)
+{
+    const struct dpb_relu_args *a = ctx;
+
+    for (int64_t i = begin; i < end; i++) {
+        /* read always: a load under a condition does not vectorise */
+        float gradient = dpb_cpu_load(a->dy.data, i, bf16), y = dpb_cpu_load(a->y.data, i, bf16);
+
+        dpb_cpu_store(a->dx.data, i, y > 0.0f ? gradient : 0.0f, bf16);
+    }
+}
+DPB_CPU_BY_TYPE(relu_bwd)
 
 dpb_status dpb_cpu_relu(dpb_device *device, enum dpb_op op, const void *args)
 {
     struct dpb_relu_args a = *(const struct dpb_relu_args *)args;
+    bool bf16 = a.y.dtype == DPB_BF16;
+    dpb_cpu_body fwd = bf16 ? relu_fwd_bf16 : relu_fwd_f32;
+    dpb_cpu_body bwd = bf16 ? relu_bwd_bf16 : relu_bwd_f32;
 
     dpb_cpu_parallel(device->threads, dpb_tensor_numel(&a.y), GRAIN,
-                     op == DPB_OP_RELU_FWD ? relu_fwd : relu_bwd, &a);
+                     op == DPB_OP_RELU_FWD ? fwd : bwd, &a);
     return DPB_OK;
 }
 
@@ -84,60 +89,58 @@ dpb_status dpb_cpu_cast(dpb_device *device, enum dpb_op op, const void *args)
     return DPB_OK;
 }
 
-DPB_CPU_CLONES static void add(void *ctx, int64_t begin, int64_t end)
+DPB_CPU_LOOP add(void *ctx, int64_t begin, int64_t end, bool bf16)
 {
-    const struct dpb_add_args *args = ctx;
-    const float *a = args->a.data, *b = args->b.data;
-    float *y = args->y.data;
+    const struct dpb_add_args *a = ctx;
 
     for (int64_t i = begin; i < end; i++)
-        y[i] = a[i] + b[i];
+        dpb_cpu_store(a->y.data, i,
+                      dpb_cpu_load(a->a.data, i, bf16) + dpb_cpu_load(a->b.data, i, bf16), bf16);
 }
+DPB_CPU_BY_TYPE(add)
 
-DPB_CPU_CLONES static void add_relu(void *ctx, int64_t begin, int64_t end)
+DPB_CPU_LOOP add_relu(void *ctx, int64_t begin, int64_t end, bool bf16)
 {
-    const struct dpb_add_args *args = ctx;
-    const float *a = args->a.data, *b = args->b.data;
-    float *y = args->y.data;
+    const struct dpb_add_args *a = ctx;
 
     for (int64_t i = begin; i < end; i++) {
-        float sum = a[i] + b[i];
+        float sum = dpb_cpu_load(a->a.data, i, bf16) + dpb_cpu_load(a->b.data, i, bf16);
 
-        y[i] = sum > 0.0f ? sum : 0.0f;
+        dpb_cpu_store(a->y.data, i, sum > 0.0f ? sum : 0.0f, bf16);
     }
 }
+DPB_CPU_BY_TYPE(add_relu)
 
 dpb_status dpb_cpu_add(dpb_device *device, enum dpb_op op, const void *args)
 {
     struct dpb_add_args a = *(const struct dpb_add_args *)args;
+    bool bf16 = a.y.dtype == DPB_BF16;
+    dpb_cpu_body plain = bf16 ? add_bf16 : add_f32, relu = bf16 ? add_relu_bf16 : add_relu_f32;
 
     (void)op;
-    dpb_cpu_parallel(device->threads, dpb_tensor_numel(&a.y), GRAIN, a.relu ? add_relu : add, &a);
+    dpb_cpu_parallel(device->threads, dpb_tensor_numel(&a.y), GRAIN, a.relu ? relu : plain, &a);
     return DPB_OK;
 }
 
 /* Rows of y. */
-DPB_CPU_CLONES static void bias_fwd(void *ctx, int64_t begin, int64_t end)
+DPB_CPU_LOOP bias_fwd(void *ctx, int64_t begin, int64_t end, bool bf16)
 {
     const struct dpb_bias_args *a = ctx;
     int64_t n = a->y.dim[1];
     const float *bias = a->bias;
 
-    for (int64_t i = begin; i < end; i++) {
-        const float *x = (const float *)a->x.data + i * n;
-        float *y = (float *)a->y.data + i * n;
-
+    for (int64_t at = begin * n; at < end * n; at += n)
         for (int64_t j = 0; j < n; j++)
-            y[j] = x[j] + bias[j];
-    }
+            dpb_cpu_store(a->y.data, at + j, dpb_cpu_load(a->x.data, at + j, bf16) + bias[j], bf16);
 }
+DPB_CPU_BY_TYPE(bias_fwd)
 
 #define COLUMNS 64
 #define ROWS    256
 
 /* Columns of y. Sums of ROWS rows each, then their sum: the rounding error of a long column grows
  * with the root of the rows' number only. */
-DPB_CPU_CLONES static void bias_bwd(void *ctx, int64_t begin, int64_t end)
+DPB_CPU_LOOP bias_bwd(void *ctx, int64_t begin, int64_t end, bool bf16)
 {
     const struct dpb_bias_args *a = ctx;
     int64_t m = a->y.dim[0], n = a->y.dim[1];
@@ -151,28 +154,29 @@ DPB_CPU_CLONES static void bias_bwd(void *ctx, int64_t begin, int64_t end)
             int64_t i_end = i0 + ROWS < m ? i0 + ROWS : m;
 
             memset(part, 0, sizeof(part));
-            for (int64_t i = i0; i < i_end; i++) {
-                const float *y = (const float *)a->y.data + i * n + j0;
-
+            for (int64_t i = i0; i < i_end; i++)
                 for (int j = 0; j < count; j++)
-                    part[j] += y[j];
-            }
+                    part[j] += dpb_cpu_load(a->y.data, i * n + j0 + j, bf16);
             for (int j = 0; j < count; j++)
                 total[j] += part[j];
         }
         memcpy(a->bias + j0, total, (size_t)count * sizeof(total[0]));
     }
 }
+DPB_CPU_BY_TYPE(bias_bwd)
 
 dpb_status dpb_cpu_bias(dpb_device *device, enum dpb_op op, const void *args)
 {
     struct dpb_bias_args a = *(const struct dpb_bias_args *)args;
     int64_t m = a.y.dim[0], n = a.y.dim[1];
+    bool bf16 = a.y.dtype == DPB_BF16;
 
     if (op == DPB_OP_BIAS_FWD)
-        dpb_cpu_parallel(device->threads, m, GRAIN / n + 1, bias_fwd, &a);
+        dpb_cpu_parallel(device->threads, m, GRAIN / n + 1, bf16 ? bias_fwd_bf16 : bias_fwd_f32,
+                         &a);
     else
-        dpb_cpu_parallel(device->threads, n, GRAIN / m + 16, bias_bwd, &a);
+        dpb_cpu_parallel(device->threads, n, GRAIN / m + 16, bf16 ? bias_bwd_bf16 : bias_bwd_f32,
+                         &a);
     return DPB_OK;
 }
 

@@ -1,7 +1,7 @@
 /* Pooling: our own loops over blocks of channels, which lie side by side in NHWC. */
-#include "cpu_device.h"
-
 #include <string.h>
+
+#include "bf16.h"
 
 #define BLOCK 64 /* channels kept in registers and the first cache level */
 
@@ -34,11 +34,10 @@ static inline int64_t input_at(const struct dpb_pool_args *a, int64_t n, const s
 }
 
 /* Rows of output elements, over all images. */
-DPB_CPU_CLONES static void max_fwd(void *ctx, int64_t begin, int64_t end)
+DPB_CPU_LOOP max_fwd(void *ctx, int64_t begin, int64_t end, bool bf16)
 {
     const struct dpb_pool_args *a = ctx;
     int64_t oh = a->y.dim[1], ow = a->y.dim[2], c = a->y.dim[3];
-    const float *x = a->x.data;
     float best[BLOCK];
     int32_t which[BLOCK];
 
@@ -48,32 +47,36 @@ DPB_CPU_CLONES static void max_fwd(void *ctx, int64_t begin, int64_t end)
 
         for (int64_t c0 = 0; c0 < c; c0 += BLOCK) {
             int count = c - c0 < BLOCK ? (int)(c - c0) : BLOCK;
-            const float *first = x + input_at(a, n, &w, w.ky_begin, w.kx_begin) + c0;
-            float *y = (float *)a->y.data + pixel * c + c0;
+            int64_t first = input_at(a, n, &w, w.ky_begin, w.kx_begin) + c0;
+            int64_t to = pixel * c + c0;
 
             for (int j = 0; j < count; j++) {
-                best[j] = first[j];
+                best[j] = dpb_cpu_load(a->x.data, first + j, bf16);
                 which[j] = w.ky_begin * a->kernel + w.kx_begin;
             }
             for (int ky = w.ky_begin; ky < w.ky_end; ky++) {
                 for (int kx = w.kx_begin; kx < w.kx_end; kx++) {
-                    const float *from = x + input_at(a, n, &w, ky, kx) + c0;
+                    int64_t from = input_at(a, n, &w, ky, kx) + c0;
                     int32_t position = ky * a->kernel + kx;
 
                     for (int j = 0; j < count; j++) {
-                        which[j] = from[j] > best[j] ? position : which[j];
-                        best[j] = from[j] > best[j] ? from[j] : best[j];
+                        float x = dpb_cpu_load(a->x.data, from + j, bf16);
+
+                        which[j] = x > best[j] ? position : which[j];
+                        best[j] = x > best[j] ? x : best[j];
                     }
                 }
             }
-            memcpy(y, best, (size_t)count * sizeof(*y));
+            for (int j = 0; j < count; j++)
+                dpb_cpu_store(a->y.data, to + j, best[j], bf16);
             for (int j = 0; a->index && j < count; j++)
-                a->index[pixel * c + c0 + j] = (uint8_t)which[j];
+                a->index[to + j] = (uint8_t)which[j];
         }
     }
 }
+DPB_CPU_BY_TYPE(max_fwd)
 
-DPB_CPU_CLONES static void avg_fwd(void *ctx, int64_t begin, int64_t end)
+DPB_CPU_LOOP avg_fwd(void *ctx, int64_t begin, int64_t end, bool bf16)
 {
     const struct dpb_pool_args *a = ctx;
     int64_t oh = a->y.dim[1], ow = a->y.dim[2], c = a->y.dim[3];
@@ -86,99 +89,97 @@ DPB_CPU_CLONES static void avg_fwd(void *ctx, int64_t begin, int64_t end)
 
         for (int64_t c0 = 0; c0 < c; c0 += BLOCK) {
             int count = c - c0 < BLOCK ? (int)(c - c0) : BLOCK;
-            float *y = (float *)a->y.data + pixel * c + c0;
 
             memset(sum, 0, sizeof(sum));
             for (int ky = w.ky_begin; ky < w.ky_end; ky++) {
                 for (int kx = w.kx_begin; kx < w.kx_end; kx++) {
-                    const float *from = (const float *)a->x.data + input_at(a, n, &w, ky, kx) + c0;
+                    int64_t from = input_at(a, n, &w, ky, kx) + c0;
 
                     for (int j = 0; j < count; j++)
-                        sum[j] += from[j];
+                        sum[j] += dpb_cpu_load(a->x.data, from + j, bf16);
                 }
             }
             for (int j = 0; j < count; j++)
-                y[j] = sum[j] * share;
+                dpb_cpu_store(a->y.data, pixel * c + c0 + j, sum[j] * share, bf16);
         }
     }
 }
+DPB_CPU_BY_TYPE(avg_fwd)
 
-/* Do the windows tile the image, each input element in exactly one? Then the backward operators
- * store, and need not clear and add. */
-static bool windows_tile(const struct dpb_pool_args *a)
+/* The output elements along one dimension whose windows hold input position `at`. */
+static inline void covering(int64_t at, int64_t outputs, const struct dpb_pool_args *a,
+                            int64_t *begin, int64_t *end)
 {
-    return a->stride == a->kernel && a->pad == 0 && a->y.dim[1] * a->kernel == a->x.dim[1] &&
-           a->y.dim[2] * a->kernel == a->x.dim[2];
+    int64_t first = at + a->pad - a->kernel + 1, last = (at + a->pad) / a->stride;
+
+    *begin = first <= 0 ? 0 : (first + a->stride - 1) / a->stride;
+    *end = last + 1 < outputs ? last + 1 : outputs;
 }
 
-/* Images. */
-DPB_CPU_CLONES static void max_bwd(void *ctx, int64_t begin, int64_t end)
+/* Rows of input elements, over all images: each is the sum over the windows that hold it, in fp32,
+ * and written once. */
+DPB_CPU_LOOP bwd(const struct dpb_pool_args *a, int64_t begin, int64_t end, bool is_max, bool bf16)
 {
-    const struct dpb_pool_args *a = ctx;
-    int64_t oh = a->y.dim[1], ow = a->y.dim[2], c = a->y.dim[3];
-    int64_t image = a->x.dim[1] * a->x.dim[2] * c;
-    bool tile = windows_tile(a);
-    float *x = a->x.data;
+    int64_t h = a->x.dim[1], width = a->x.dim[2], c = a->x.dim[3];
+    int64_t oh = a->y.dim[1], ow = a->y.dim[2];
+    float share = 1.0f / (float)(a->kernel * a->kernel);
+    float sum[BLOCK];
 
-    if (!tile)
-        memset(x + begin * image, 0, (size_t)((end - begin) * image) * sizeof(*x));
-    for (int64_t pixel = begin * oh * ow; pixel < end * oh * ow; pixel++) {
-        struct window w = window_at(a, pixel / ow % oh, pixel % ow);
-        const float *restrict dy = (const float *)a->y.data + pixel * c;
-        const uint8_t *restrict index = a->index + pixel * c;
+    for (int64_t pixel = begin * width; pixel < end * width; pixel++) {
+        int64_t n = pixel / (h * width), y = pixel / width % h, x = pixel % width;
+        int64_t oy_begin, oy_end, ox_begin, ox_end;
 
-        for (int ky = w.ky_begin; ky < w.ky_end; ky++) {
-            for (int kx = w.kx_begin; kx < w.kx_end; kx++) {
-                float *restrict to = x + input_at(a, pixel / (oh * ow), &w, ky, kx);
-                uint8_t position = (uint8_t)(ky * a->kernel + kx);
+        covering(y, oh, a, &oy_begin, &oy_end);
+        covering(x, ow, a, &ox_begin, &ox_end);
+        for (int64_t c0 = 0; c0 < c; c0 += BLOCK) {
+            int count = c - c0 < BLOCK ? (int)(c - c0) : BLOCK;
 
-                if (tile) {
-                    for (int64_t j = 0; j < c; j++)
-                        to[j] = index[j] == position ? dy[j] : 0.0f;
-                } else {
-                    for (int64_t j = 0; j < c; j++)
-                        to[j] += index[j] == position ? dy[j] : 0.0f;
+            memset(sum, 0, sizeof(sum));
+            for (int64_t oy = oy_begin; oy < oy_end; oy++) {
+                for (int64_t ox = ox_begin; ox < ox_end; ox++) {
+                    int64_t from = ((n * oh + oy) * ow + ox) * c + c0;
+                    int64_t ky = y + a->pad - oy * a->stride, kx = x + a->pad - ox * a->stride;
+                    uint8_t position = (uint8_t)(ky * a->kernel + kx);
+
+                    for (int j = 0; j < count; j++) {
+                        float dy = dpb_cpu_load(a->y.data, from + j, bf16);
+
+                        if (is_max)
+                            sum[j] += a->index[from + j] == position ? dy : 0.0f;
+                        else
+                            sum[j] += dy * share;
+                    }
                 }
             }
+            for (int j = 0; j < count; j++)
+                dpb_cpu_store(a->x.data, pixel * c + c0 + j, sum[j], bf16);
         }
     }
 }
 
-DPB_CPU_CLONES static void avg_bwd(void *ctx, int64_t begin, int64_t end)
+DPB_CPU_LOOP max_bwd(void *ctx, int64_t begin, int64_t end, bool bf16)
 {
-    const struct dpb_pool_args *a = ctx;
-    int64_t oh = a->y.dim[1], ow = a->y.dim[2], c = a->y.dim[3];
-    int64_t image = a->x.dim[1] * a->x.dim[2] * c;
-    float share = 1.0f / (float)(a->kernel * a->kernel);
-    float *x = a->x.data;
-
-    memset(x + begin * image, 0, (size_t)((end - begin) * image) * sizeof(*x));
-    for (int64_t pixel = begin * oh * ow; pixel < end * oh * ow; pixel++) {
-        struct window w = window_at(a, pixel / ow % oh, pixel % ow);
-        const float *restrict dy = (const float *)a->y.data + pixel * c;
-
-        for (int ky = w.ky_begin; ky < w.ky_end; ky++) {
-            for (int kx = w.kx_begin; kx < w.kx_end; kx++) {
-                float *restrict to = x + input_at(a, pixel / (oh * ow), &w, ky, kx);
-
-                for (int64_t j = 0; j < c; j++)
-                    to[j] += dy[j] * share;
-            }
-        }
-    }
+    bwd(ctx, begin, end, true, bf16);
 }
+DPB_CPU_BY_TYPE(max_bwd)
+
+DPB_CPU_LOOP avg_bwd(void *ctx, int64_t begin, int64_t end, bool bf16)
+{
+    bwd(ctx, begin, end, false, bf16);
+}
+DPB_CPU_BY_TYPE(avg_bwd)
 
 dpb_status dpb_cpu_pool(dpb_device *device, enum dpb_op op, const void *args)
 {
+    static const dpb_cpu_body bodies[2][4] = {
+            {max_fwd_f32, max_bwd_f32, avg_fwd_f32, avg_bwd_f32},
+            {max_fwd_bf16, max_bwd_bf16, avg_fwd_bf16, avg_bwd_bf16}};
     struct dpb_pool_args a = *(const struct dpb_pool_args *)args;
-    int64_t rows = a.y.dim[0] * a.y.dim[1];
+    bool fwd = op == DPB_OP_POOL_MAX_FWD || op == DPB_OP_POOL_AVG_FWD;
+    bool is_max = op == DPB_OP_POOL_MAX_FWD || op == DPB_OP_POOL_MAX_BWD;
+    const struct dpb_tensor *written = fwd ? &a.y : &a.x;
 
-    if (op == DPB_OP_POOL_MAX_FWD)
-        dpb_cpu_parallel(device->threads, rows, 1, max_fwd, &a);
-    else if (op == DPB_OP_POOL_AVG_FWD)
-        dpb_cpu_parallel(device->threads, rows, 1, avg_fwd, &a);
-    else
-        dpb_cpu_parallel(device->threads, a.x.dim[0], 1,
-                         op == DPB_OP_POOL_MAX_BWD ? max_bwd : avg_bwd, &a);
+    dpb_cpu_parallel(device->threads, written->dim[0] * written->dim[1], 1,
+                     bodies[a.y.dtype == DPB_BF16][(is_max ? 0 : 2) + (fwd ? 0 : 1)], &a);
     return DPB_OK;
 }

@@ -10,7 +10,7 @@
 #include "dpb_device_cpu.h"
 #include "dpb_log.h"
 #include "dpb_reference.h"
-#include "op_bf16.h"
+#include "op_data.h"
 
 /* ---- convolution ---- */
 
@@ -549,76 +549,6 @@ static void test_cast(void **state)
     check_cast(100003);
 }
 
-/* The halves in bf16, each with what the one before wrote. */
-static void check_batchnorm_halves_bf16(const struct batchnorm_case *s, bool relu, dpb_device *on)
-{
-    struct batchnorm_data d;
-    struct dpb_batchnorm_args args, twin;
-
-    batchnorm_open(&d, s);
-    args = batchnorm_args(&d, 0, relu);
-    {
-        const struct op_part parts[] = {
-                {OP_TENSOR(dpb_batchnorm_args, x), .use = OP_READS},
-                {OP_FLOATS(dpb_batchnorm_args, save_mean, d.c), .use = OP_WRITES,
-                 .ulps = 2.0 * d.terms},
-                {OP_FLOATS(dpb_batchnorm_args, save_var, d.c), .use = OP_WRITES,
-                 .ulps = 2.0 * d.terms},
-        };
-
-        op_bf16_twin(&d.data, &twin, &args, sizeof(args), parts, 3);
-        assert_int_equal(dpb_reference_op(DPB_OP_BATCHNORM_STATS, &args), DPB_OK);
-        op_bf16_compare(on, DPB_OP_BATCHNORM_STATS, &twin, &args, parts, 3);
-    }
-    {
-        const struct op_part parts[] = {
-                {OP_TENSOR(dpb_batchnorm_args, x), .use = OP_READS},
-                {OP_TENSOR(dpb_batchnorm_args, y), .use = OP_WRITES, .ulps = 8.0 * d.terms},
-        };
-
-        op_bf16_twin(&d.data, &twin, &args, sizeof(args), parts, 2);
-        twin.mask = relu ? d.out[1].mask : NULL;
-        assert_int_equal(dpb_reference_op(DPB_OP_BATCHNORM_APPLY, &args), DPB_OK);
-        op_bf16_compare(on, DPB_OP_BATCHNORM_APPLY, &twin, &args, parts, 2);
-        if (relu)
-            assert_memory_equal(args.mask, twin.mask, (size_t)d.numel);
-    }
-    {
-        const struct op_part parts[] = {
-                {OP_TENSOR(dpb_batchnorm_args, x), .use = OP_READS},
-                {OP_TENSOR(dpb_batchnorm_args, dy), .use = OP_READS},
-                {OP_FLOATS(dpb_batchnorm_args, dgamma, d.c), .use = OP_WRITES,
-                 .ulps = d.terms * (double)d.m},
-                {OP_FLOATS(dpb_batchnorm_args, dbeta, d.c), .use = OP_WRITES,
-                 .ulps = d.terms * (double)d.m},
-        };
-
-        op_bf16_twin(&d.data, &twin, &args, sizeof(args), parts, 4);
-        assert_int_equal(dpb_reference_op(DPB_OP_BATCHNORM_BWD_SUMS, &args), DPB_OK);
-        op_bf16_compare(on, DPB_OP_BATCHNORM_BWD_SUMS, &twin, &args, parts, 4);
-    }
-    {
-        const struct op_part parts[] = {
-                {OP_TENSOR(dpb_batchnorm_args, x), .use = OP_READS},
-                {OP_TENSOR(dpb_batchnorm_args, dy), .use = OP_READS},
-                {OP_TENSOR(dpb_batchnorm_args, dx), .use = OP_WRITES, .ulps = 16.0 * d.terms},
-        };
-
-        op_bf16_twin(&d.data, &twin, &args, sizeof(args), parts, 3);
-        assert_int_equal(dpb_reference_op(DPB_OP_BATCHNORM_BWD_APPLY, &args), DPB_OK);
-        op_bf16_compare(on, DPB_OP_BATCHNORM_BWD_APPLY, &twin, &args, parts, 3);
-    }
-    op_data_release(&d.data);
-}
-
-static void test_batchnorm_halves_bf16(void **state)
-{
-    (void)state;
-    for (size_t i = 0; i < sizeof(batchnorm_cases) / sizeof(batchnorm_cases[0]); i++)
-        for (int run = 0; run < 4; run++)
-            check_batchnorm_halves_bf16(&batchnorm_cases[i], run % 2, cpu_pair[run / 2]);
-}
-
 /* Ties, infinities, the largest numbers, subnormal ones, NaN: device and reference alike. */
 static void test_cast_of_special_values(void **state)
 {
@@ -852,8 +782,6 @@ int main(void)
             cmocka_unit_test_setup_teardown(test_pool, cpu_pair_open, cpu_pair_close),
             cmocka_unit_test_setup_teardown(test_batchnorm, cpu_pair_open, cpu_pair_close),
             cmocka_unit_test_setup_teardown(test_batchnorm_statistics_do_not_cancel, cpu_pair_open,
-                                            cpu_pair_close),
-            cmocka_unit_test_setup_teardown(test_batchnorm_halves_bf16, cpu_pair_open,
                                             cpu_pair_close),
             cmocka_unit_test_setup_teardown(test_cast, cpu_pair_open, cpu_pair_close),
             cmocka_unit_test_setup_teardown(test_cast_of_special_values, cpu_pair_open,
