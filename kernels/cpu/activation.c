@@ -1,6 +1,11 @@
 /* GELU and tanh on oneDNN's elementwise primitives. */
 #include "cpu_device.h"
 
+enum {
+    TANH_FORM = 1 << 0,
+    OF_BF16 = 1 << 1
+};
+
 static dnnl_alg_kind_t algorithm_of(enum dpb_op op, const struct dpb_activation_args *args)
 {
     if (op == DPB_OP_TANH_FWD)
@@ -38,7 +43,8 @@ static dnnl_status_t make(dpb_device *device, struct dpb_cpu_kernel *kernel, enu
     dnnl_memory_desc_t data;
     dnnl_eltwise_desc_t desc;
 
-    DNNL_TRY(dnnl_memory_desc_init_by_tag(&data, 1, dims, dnnl_f32, dnnl_x));
+    DNNL_TRY(dnnl_memory_desc_init_by_tag(
+            &data, 1, dims, kernel->key.flags & OF_BF16 ? dnnl_bf16 : dnnl_f32, dnnl_x));
     if (op == DPB_OP_GELU_BWD || op == DPB_OP_TANH_BWD)
         return make_backward(device, kernel, algorithm,
                              op == DPB_OP_GELU_BWD ? DNNL_ARG_SRC : DNNL_ARG_DST, &data);
@@ -53,11 +59,14 @@ dpb_status dpb_cpu_activation(dpb_device *device, enum dpb_op op, const void *ar
 {
     const struct dpb_activation_args *a = args;
     bool from_y = op == DPB_OP_TANH_FWD || op == DPB_OP_TANH_BWD;
-    struct dpb_cpu_key key = {.op = (int32_t)op, .flags = a->tanh_form};
+    const struct dpb_tensor *tensor = from_y ? &a->y : &a->x;
+    struct dpb_cpu_key key = {.op = (int32_t)op,
+                              .flags = (a->tanh_form ? TANH_FORM : 0u) |
+                                       (tensor->dtype == DPB_BF16 ? OF_BF16 : 0u)};
     struct dpb_cpu_kernel *kernel;
     dnnl_status_t status;
 
-    key.dim[0] = dpb_tensor_numel(from_y ? &a->y : &a->x);
+    key.dim[0] = dpb_tensor_numel(tensor);
     DPB_TRY(dpb_cpu_kernel_get(device, &key, make, op, args, &kernel));
     /* Those that an operator does not have are not set. */
     dpb_cpu_kernel_set(kernel, DNNL_ARG_SRC, a->x.data);

@@ -191,9 +191,10 @@ struct dpb_cpu_dropout {
 
 void dpb_cpu_dropout_init(struct dpb_cpu_dropout *dropout, float keep, uint64_t seed,
                           uint64_t offset);
-/* Elements first, first + 1, ... of a tensor, `count` of them; `to` may be `from`. */
-void dpb_cpu_dropout_part(const struct dpb_cpu_dropout *dropout, int64_t first, const float *from,
-                          float *to, int64_t count);
+/* Elements first, first + 1, ... of a tensor, `count` of them from `from` on; `to` may be `from`.
+ */
+void dpb_cpu_dropout_part(const struct dpb_cpu_dropout *dropout, int64_t first, const void *from,
+                          void *to, int64_t count, enum dpb_dtype dtype);
 
 /* Our own loops are compiled for several instruction sets, chosen when the program starts. clang 14
  * cannot; and the choice runs before a sanitizer is ready. */

@@ -300,7 +300,7 @@ struct operator
 };
 
 static const struct operator operators[] = {
-        [DPB_OP_MATMUL] = {dpb_cpu_matmul, true},
+        [DPB_OP_MATMUL] = {dpb_cpu_matmul, true, BF16_ONEDNN},
         [DPB_OP_CONV_FWD] = {dpb_cpu_conv, true, BF16_ONEDNN},
         [DPB_OP_CONV_BWD_DATA] = {dpb_cpu_conv, true, BF16_ONEDNN},
         [DPB_OP_CONV_BWD_WEIGHTS] = {dpb_cpu_conv, true, BF16_ONEDNN},
@@ -333,18 +333,18 @@ static const struct operator operators[] = {
         [DPB_OP_SCALE] = {dpb_cpu_scale, false},
         [DPB_OP_CAST] = {dpb_cpu_cast, false, BF16},
         [DPB_OP_ADD] = {dpb_cpu_add, false, BF16},
-        [DPB_OP_GELU_FWD] = {dpb_cpu_activation, true},
-        [DPB_OP_GELU_BWD] = {dpb_cpu_activation, true},
-        [DPB_OP_TANH_FWD] = {dpb_cpu_activation, true},
-        [DPB_OP_TANH_BWD] = {dpb_cpu_activation, true},
-        [DPB_OP_DROPOUT_FWD] = {dpb_cpu_dropout, false},
-        [DPB_OP_DROPOUT_BWD] = {dpb_cpu_dropout, false},
-        [DPB_OP_LAYERNORM_FWD] = {dpb_cpu_layernorm, false},
-        [DPB_OP_LAYERNORM_BWD] = {dpb_cpu_layernorm, false},
-        [DPB_OP_EMBEDDING_FWD] = {dpb_cpu_embedding, false},
-        [DPB_OP_EMBEDDING_BWD] = {dpb_cpu_embedding, false},
-        [DPB_OP_ATTENTION_FWD] = {dpb_cpu_attention, true},
-        [DPB_OP_ATTENTION_BWD] = {dpb_cpu_attention, true},
+        [DPB_OP_GELU_FWD] = {dpb_cpu_activation, true, BF16_ONEDNN},
+        [DPB_OP_GELU_BWD] = {dpb_cpu_activation, true, BF16_ONEDNN},
+        [DPB_OP_TANH_FWD] = {dpb_cpu_activation, true, BF16_ONEDNN},
+        [DPB_OP_TANH_BWD] = {dpb_cpu_activation, true, BF16_ONEDNN},
+        [DPB_OP_DROPOUT_FWD] = {dpb_cpu_dropout, false, BF16},
+        [DPB_OP_DROPOUT_BWD] = {dpb_cpu_dropout, false, BF16},
+        [DPB_OP_LAYERNORM_FWD] = {dpb_cpu_layernorm, false, BF16},
+        [DPB_OP_LAYERNORM_BWD] = {dpb_cpu_layernorm, false, BF16},
+        [DPB_OP_EMBEDDING_FWD] = {dpb_cpu_embedding, false, BF16},
+        [DPB_OP_EMBEDDING_BWD] = {dpb_cpu_embedding, false, BF16},
+        [DPB_OP_ATTENTION_FWD] = {dpb_cpu_attention, true, BF16_ONEDNN},
+        [DPB_OP_ATTENTION_BWD] = {dpb_cpu_attention, true, BF16_ONEDNN},
 };
 
 _Static_assert(sizeof(operators) / sizeof(operators[0]) == DPB_OP_COUNT, "an operator is missing");

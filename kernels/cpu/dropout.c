@@ -1,6 +1,6 @@
 /* Dropout: Philox-4x32-10 (Salmon et al., SC'11) for many counters side by side, the same numbers
  * as dpb_philox4x32(). */
-#include "cpu_device.h"
+#include "bf16.h"
 
 #include <math.h>
 
@@ -9,8 +9,9 @@
 
 struct tensors {
     struct dpb_cpu_dropout dropout;
-    const float *from;
-    float *to;
+    const void *from;
+    void *to;
+    enum dpb_dtype dtype;
 };
 
 static inline void words_of(const struct dpb_cpu_dropout *mask, uint64_t block,
@@ -49,32 +50,51 @@ void dpb_cpu_dropout_init(struct dpb_cpu_dropout *dropout, float keep, uint64_t 
     };
 }
 
-DPB_CPU_CLONES void dpb_cpu_dropout_part(const struct dpb_cpu_dropout *dropout, int64_t first,
-                                         const float *from, float *to, int64_t count)
+DPB_CPU_LOOP part(const struct dpb_cpu_dropout *dropout, int64_t first, const void *from, void *to,
+                  int64_t count, bool bf16)
 {
     uint32_t words[WORDS], highest = dropout->highest;
     float factor = dropout->factor;
 
     for (int64_t i = 0; i < count;) {
         uint64_t at = dropout->offset + (uint64_t)(first + i);
-        int skip = (int)(at % 4), part = count - i < WORDS - skip ? (int)(count - i) : WORDS - skip;
+        int skip = (int)(at % 4), some = count - i < WORDS - skip ? (int)(count - i) : WORDS - skip;
 
         words_of(dropout, at / 4, words);
-        for (int j = 0; j < part; j++) {
-            float value = from[i + j] * factor;
+        for (int j = 0; j < some; j++) {
+            float value = dpb_cpu_load(from, i + j, bf16) * factor;
 
-            to[i + j] = words[skip + j] <= highest ? value : 0.0f;
+            dpb_cpu_store(to, i + j, words[skip + j] <= highest ? value : 0.0f, bf16);
         }
-        i += part;
+        i += some;
     }
+}
+
+DPB_CPU_CLONES static void part_f32(const struct dpb_cpu_dropout *dropout, int64_t first,
+                                    const void *from, void *to, int64_t count)
+{
+    part(dropout, first, from, to, count, false);
+}
+
+DPB_CPU_CLONES static void part_bf16(const struct dpb_cpu_dropout *dropout, int64_t first,
+                                     const void *from, void *to, int64_t count)
+{
+    part(dropout, first, from, to, count, true);
+}
+
+void dpb_cpu_dropout_part(const struct dpb_cpu_dropout *dropout, int64_t first, const void *from,
+                          void *to, int64_t count, enum dpb_dtype dtype)
+{
+    (dtype == DPB_BF16 ? part_bf16 : part_f32)(dropout, first, from, to, count);
 }
 
 static void drop(void *ctx, int64_t begin, int64_t end)
 {
     const struct tensors *tensors = ctx;
+    int64_t bytes = (int64_t)dpb_dtype_bytes(tensors->dtype);
 
-    dpb_cpu_dropout_part(&tensors->dropout, begin, tensors->from + begin, tensors->to + begin,
-                         end - begin);
+    dpb_cpu_dropout_part(&tensors->dropout, begin, (const char *)tensors->from + begin * bytes,
+                         (char *)tensors->to + begin * bytes, end - begin, tensors->dtype);
 }
 
 dpb_status dpb_cpu_dropout(dpb_device *device, enum dpb_op op, const void *args)
@@ -84,6 +104,7 @@ dpb_status dpb_cpu_dropout(dpb_device *device, enum dpb_op op, const void *args)
     struct tensors tensors = {
             .from = fwd ? a->x.data : a->dy.data,
             .to = fwd ? a->y.data : a->dx.data,
+            .dtype = fwd ? a->x.dtype : a->dy.dtype,
     };
 
     dpb_cpu_dropout_init(&tensors.dropout, a->keep, a->seed, a->offset);

@@ -1,38 +1,46 @@
 /* Layer normalisation and embedding: our own loops. Threads split rows or columns, never a sum, so
  * the number of threads does not change a bit. */
-#include "cpu_device.h"
+#include "bf16.h"
 
 #include <math.h>
-#include <string.h>
 
 #define GRAIN   16384 /* elements worth waking a thread for */
 #define COLUMNS 64
 #define ROWS    256
 
+static inline void *row_of(const struct dpb_tensor *x, int64_t row, bool bf16)
+{
+    return (char *)x->data + row * x->dim[1] * (bf16 ? 2 : 4);
+}
+
 /* ---- layer normalisation ---- */
 
 /* Rows. */
-DPB_CPU_CLONES static void layernorm_fwd(void *ctx, int64_t begin, int64_t end)
+DPB_CPU_LOOP layernorm_fwd(void *ctx, int64_t begin, int64_t end, bool bf16)
 {
     const struct dpb_layernorm_args *a = ctx;
     int64_t n = a->x.dim[1];
     const float *gamma = a->gamma, *beta = a->beta;
 
     for (int64_t i = begin; i < end; i++) {
-        const float *x = (const float *)a->x.data + i * n;
-        float *y = (float *)a->y.data + i * n;
+        const void *x = row_of(&a->x, i, bf16);
+        void *y = row_of(&a->y, i, bf16);
         float sum = 0.0f, squares = 0.0f, mean, rstd;
 
 #pragma omp simd reduction(+ : sum)
         for (int64_t j = 0; j < n; j++)
-            sum += x[j];
+            sum += dpb_cpu_load(x, j, bf16);
         mean = sum / (float)n;
 #pragma omp simd reduction(+ : squares)
-        for (int64_t j = 0; j < n; j++)
-            squares += (x[j] - mean) * (x[j] - mean);
+        for (int64_t j = 0; j < n; j++) {
+            float above = dpb_cpu_load(x, j, bf16) - mean;
+
+            squares += above * above;
+        }
         rstd = 1.0f / sqrtf(squares / (float)n + a->eps);
         for (int64_t j = 0; j < n; j++)
-            y[j] = gamma[j] * ((x[j] - mean) * rstd) + beta[j];
+            dpb_cpu_store(y, j, gamma[j] * ((dpb_cpu_load(x, j, bf16) - mean) * rstd) + beta[j],
+                          bf16);
         if (a->save_mean) {
             a->save_mean[i] = mean;
             a->save_rstd[i] = rstd;
@@ -41,10 +49,10 @@ DPB_CPU_CLONES static void layernorm_fwd(void *ctx, int64_t begin, int64_t end)
 }
 
 /* Columns. Sums of ROWS rows each, then their sum, as in bias_bwd(). */
-DPB_CPU_CLONES static void layernorm_bwd_columns(void *ctx, int64_t begin, int64_t end)
+DPB_CPU_LOOP layernorm_bwd_columns(void *ctx, int64_t begin, int64_t end, bool bf16)
 {
     const struct dpb_layernorm_args *a = ctx;
-    int64_t m = a->x.dim[0], n = a->x.dim[1];
+    int64_t m = a->x.dim[0];
     float dgamma[COLUMNS], dbeta[COLUMNS], dgamma_part[COLUMNS], dbeta_part[COLUMNS];
 
     for (int64_t j0 = begin; j0 < end; j0 += COLUMNS) {
@@ -58,13 +66,14 @@ DPB_CPU_CLONES static void layernorm_bwd_columns(void *ctx, int64_t begin, int64
             memset(dgamma_part, 0, sizeof(dgamma_part));
             memset(dbeta_part, 0, sizeof(dbeta_part));
             for (int64_t i = i0; i < i_end; i++) {
-                const float *x = (const float *)a->x.data + i * n + j0;
-                const float *dy = (const float *)a->dy.data + i * n + j0;
+                const void *x = row_of(&a->x, i, bf16), *dy = row_of(&a->dy, i, bf16);
                 float mean = a->save_mean[i], rstd = a->save_rstd[i];
 
                 for (int j = 0; j < count; j++) {
-                    dgamma_part[j] += dy[j] * ((x[j] - mean) * rstd);
-                    dbeta_part[j] += dy[j];
+                    float d = dpb_cpu_load(dy, j0 + j, bf16);
+
+                    dgamma_part[j] += d * ((dpb_cpu_load(x, j0 + j, bf16) - mean) * rstd);
+                    dbeta_part[j] += d;
                 }
             }
             for (int j = 0; j < count; j++) {
@@ -78,82 +87,112 @@ DPB_CPU_CLONES static void layernorm_bwd_columns(void *ctx, int64_t begin, int64
 }
 
 /* Rows. */
-DPB_CPU_CLONES static void layernorm_bwd_rows(void *ctx, int64_t begin, int64_t end)
+DPB_CPU_LOOP layernorm_bwd_rows(void *ctx, int64_t begin, int64_t end, bool bf16)
 {
     const struct dpb_layernorm_args *a = ctx;
     int64_t n = a->x.dim[1];
     const float *gamma = a->gamma;
 
     for (int64_t i = begin; i < end; i++) {
-        const float *x = (const float *)a->x.data + i * n;
-        const float *dy = (const float *)a->dy.data + i * n;
-        float *dx = (float *)a->dx.data + i * n;
+        const void *x = row_of(&a->x, i, bf16), *dy = row_of(&a->dy, i, bf16);
+        void *dx = row_of(&a->dx, i, bf16);
         float mean = a->save_mean[i], rstd = a->save_rstd[i], sum_g = 0.0f, sum_gx = 0.0f;
 
 #pragma omp simd reduction(+ : sum_g, sum_gx)
         for (int64_t j = 0; j < n; j++) {
-            float g = gamma[j] * dy[j];
+            float g = gamma[j] * dpb_cpu_load(dy, j, bf16);
 
             sum_g += g;
-            sum_gx += g * ((x[j] - mean) * rstd);
+            sum_gx += g * ((dpb_cpu_load(x, j, bf16) - mean) * rstd);
         }
         sum_g /= (float)n;
         sum_gx /= (float)n;
-        for (int64_t j = 0; j < n; j++)
-            dx[j] = rstd * (gamma[j] * dy[j] - sum_g - (x[j] - mean) * rstd * sum_gx);
+        for (int64_t j = 0; j < n; j++) {
+            float xhat = (dpb_cpu_load(x, j, bf16) - mean) * rstd;
+
+            dpb_cpu_store(dx, j,
+                          rstd * (gamma[j] * dpb_cpu_load(dy, j, bf16) - sum_g - xhat * sum_gx),
+                          bf16);
+        }
     }
 }
+
+DPB_CPU_BY_TYPE(layernorm_fwd)
+DPB_CPU_BY_TYPE(layernorm_bwd_columns)
+DPB_CPU_BY_TYPE(layernorm_bwd_rows)
 
 dpb_status dpb_cpu_layernorm(dpb_device *device, enum dpb_op op, const void *args)
 {
     struct dpb_layernorm_args a = *(const struct dpb_layernorm_args *)args;
     int64_t m = a.x.dim[0], n = a.x.dim[1], rows_grain = GRAIN / n + 1;
+    bool bf16 = a.x.dtype == DPB_BF16;
 
     if (op == DPB_OP_LAYERNORM_FWD) {
-        dpb_cpu_parallel(device->threads, m, rows_grain, layernorm_fwd, &a);
+        dpb_cpu_parallel(device->threads, m, rows_grain,
+                         bf16 ? layernorm_fwd_bf16 : layernorm_fwd_f32, &a);
         return DPB_OK;
     }
     /* Columns first: they need dy, which dx may overwrite. */
-    dpb_cpu_parallel(device->threads, n, GRAIN / m + 16, layernorm_bwd_columns, &a);
-    dpb_cpu_parallel(device->threads, m, rows_grain, layernorm_bwd_rows, &a);
+    dpb_cpu_parallel(device->threads, n, GRAIN / m + 16,
+                     bf16 ? layernorm_bwd_columns_bf16 : layernorm_bwd_columns_f32, &a);
+    dpb_cpu_parallel(device->threads, m, rows_grain,
+                     bf16 ? layernorm_bwd_rows_bf16 : layernorm_bwd_rows_f32, &a);
     return DPB_OK;
 }
 
 /* ---- embedding ---- */
 
-static inline void add_row(float *to, const float *from, int64_t n)
+/* The table's element type. */
+DPB_CPU_LOOP look_up(const struct dpb_embedding_args *a, int64_t begin, int64_t end, bool from_bf16,
+                     bool bf16)
 {
-    for (int64_t j = 0; j < n; j++)
-        to[j] += from[j];
-}
-
-/* Rows of y. */
-DPB_CPU_CLONES static void embedding_fwd(void *ctx, int64_t begin, int64_t end)
-{
-    const struct dpb_embedding_args *a = ctx;
     int64_t n = a->y.dim[1];
 
     for (int64_t i = begin; i < end; i++) {
-        const float *from = (const float *)a->table.data + a->ids[i] * n;
-        float *to = (float *)a->y.data + i * n;
+        const void *from = row_of(&a->table, a->ids[i], from_bf16);
+        void *to = row_of(&a->y, i, bf16);
 
-        if (a->accumulate)
-            add_row(to, from, n);
-        else
-            memcpy(to, from, (size_t)n * sizeof(*to));
+        if (a->accumulate) {
+            for (int64_t j = 0; j < n; j++)
+                dpb_cpu_store(to, j, dpb_cpu_load(to, j, bf16) + dpb_cpu_load(from, j, from_bf16),
+                              bf16);
+        } else if (from_bf16 == bf16) {
+            memcpy(to, from, (size_t)n * (bf16 ? sizeof(uint16_t) : sizeof(float)));
+        } else {
+            for (int64_t j = 0; j < n; j++)
+                dpb_cpu_store(to, j, dpb_cpu_load(from, j, from_bf16), bf16);
+        }
     }
 }
 
-/* Columns: every thread goes through all numbers, for the rows' part that is its own. */
-DPB_CPU_CLONES static void embedding_bwd(void *ctx, int64_t begin, int64_t end)
+/* Rows of y. */
+DPB_CPU_LOOP embedding_fwd(void *ctx, int64_t begin, int64_t end, bool bf16)
 {
     const struct dpb_embedding_args *a = ctx;
-    int64_t m = a->dy.dim[0], n = a->dy.dim[1];
 
-    for (int64_t i = 0; i < m; i++)
-        add_row((float *)a->dtable.data + a->ids[i] * n + begin,
-                (const float *)a->dy.data + i * n + begin, end - begin);
+    if (bf16 && a->table.dtype == DPB_BF16)
+        look_up(a, begin, end, true, true);
+    else
+        look_up(a, begin, end, false, bf16);
 }
+
+/* Columns: every thread goes through all numbers, for the rows' part that is its own. */
+DPB_CPU_LOOP embedding_bwd(void *ctx, int64_t begin, int64_t end, bool bf16)
+{
+    const struct dpb_embedding_args *a = ctx;
+    int64_t m = a->dy.dim[0];
+
+    for (int64_t i = 0; i < m; i++) {
+        const void *from = row_of(&a->dy, i, bf16);
+        float *to = row_of(&a->dtable, a->ids[i], false);
+
+        for (int64_t j = begin; j < end; j++)
+            to[j] += dpb_cpu_load(from, j, bf16);
+    }
+}
+
+DPB_CPU_BY_TYPE(embedding_fwd)
+DPB_CPU_BY_TYPE(embedding_bwd)
 
 /* Elements. */
 static void clear(void *ctx, int64_t begin, int64_t end)
@@ -165,15 +204,18 @@ dpb_status dpb_cpu_embedding(dpb_device *device, enum dpb_op op, const void *arg
 {
     struct dpb_embedding_args a = *(const struct dpb_embedding_args *)args;
     bool fwd = op == DPB_OP_EMBEDDING_FWD;
+    bool bf16 = (fwd ? a.y.dtype : a.dy.dtype) == DPB_BF16;
     int64_t m = fwd ? a.y.dim[0] : a.dy.dim[0], n = fwd ? a.y.dim[1] : a.dy.dim[1];
 
     DPB_TRY(dpb_op_ids_check(op, a.ids, m, fwd ? a.table.dim[0] : a.dtable.dim[0]));
     if (fwd) {
-        dpb_cpu_parallel(device->threads, m, GRAIN / n + 1, embedding_fwd, &a);
+        dpb_cpu_parallel(device->threads, m, GRAIN / n + 1,
+                         bf16 ? embedding_fwd_bf16 : embedding_fwd_f32, &a);
         return DPB_OK;
     }
     if (!a.accumulate)
         dpb_cpu_parallel(device->threads, dpb_tensor_numel(&a.dtable), GRAIN, clear, a.dtable.data);
-    dpb_cpu_parallel(device->threads, n, GRAIN / m + 16, embedding_bwd, &a);
+    dpb_cpu_parallel(device->threads, n, GRAIN / m + 16,
+                     bf16 ? embedding_bwd_bf16 : embedding_bwd_f32, &a);
     return DPB_OK;
 }
