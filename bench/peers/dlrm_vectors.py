@@ -1,5 +1,6 @@
 #!/usr/bin/python3
-"""Loss and gradients of a tiny recommendation model, for bench/tests/test_dlrm.c, in float64.
+"""Loss and gradients of a tiny recommendation model, and its tables after steps with sparse
+gradients, for bench/tests/test_dlrm.c and test_dlrm_tables.c, in float64.
 
     /usr/bin/python3 bench/peers/dlrm_vectors.py > bench/tests/data/dlrm_tiny.json
 
@@ -10,6 +11,7 @@ bags of one row; interact_features() without itself). Its parameters are float32
 both sides compute from the same values. torch.autograd.gradcheck holds the gradients against
 differences of the loss before they are written.
 """
+import copy
 import json
 
 import torch
@@ -18,6 +20,7 @@ from torch import nn
 FEATURES, TABLES, ROWS, LENGTH, SAMPLES = 3, 3, 5, 4, 6
 BOTTOM, TOP = [FEATURES, 6, LENGTH], [LENGTH + (TABLES + 1) * TABLES // 2, 7, 1]
 SCALE = 0.5  # of the sum over the samples
+STEPS, LR, EPS = 3, 0.25, 1e-10  # of the steps that update tables
 
 
 def mlp(widths, last):
@@ -41,6 +44,48 @@ class Tiny(nn.Module):
         products = torch.bmm(vectors, vectors.transpose(1, 2))
         below = torch.tril_indices(TABLES + 1, TABLES + 1, offset=-1)
         return self.top_l(torch.cat([x, products[:, below[0], below[1]]], dim=1))[:, 0]
+
+
+def sparse_steps(model, make_optimizer, dense, indices, label):
+    """The losses of STEPS steps in which only the tables learn, from sparse gradients of EmbeddingBag,
+    and the tables after them. Rows occur several times in the batch."""
+    model = copy.deepcopy(model)
+    for table in model.emb_l:
+        table.sparse = True
+    for parameter in model.parameters():
+        parameter.grad = None
+    optimizer = make_optimizer([table.weight for table in model.emb_l])
+    losses = []
+    for _ in range(STEPS):
+        loss = nn.functional.binary_cross_entropy_with_logits(
+            model(dense, indices), label.double(), reduction="sum")
+        optimizer.zero_grad()
+        (SCALE * loss).backward()
+        assert all(table.weight.grad.is_sparse for table in model.emb_l)
+        optimizer.step()
+        losses.append(loss.item())
+    return {"losses": losses,
+            "tables": [value for table in model.emb_l for value in table.weight.flatten().tolist()]}
+
+
+class RowWiseAdagrad:
+    """torchrec's, which Debian does not have: one sum per row, of the means of squares."""
+
+    def __init__(self, tables):
+        self.tables = tables
+        self.sums = [torch.zeros(len(table), 1).double() for table in tables]
+
+    def zero_grad(self):
+        for table in self.tables:
+            table.grad = None
+
+    @torch.no_grad()
+    def step(self):
+        for table, sums in zip(self.tables, self.sums):
+            gradient = table.grad.coalesce()
+            rows, values = gradient.indices()[0], gradient.values()
+            sums[rows] += (values ** 2).mean(dim=1, keepdim=True)
+            table[rows] -= LR * values / (sums[rows].sqrt() + EPS)
 
 
 def main():
@@ -87,6 +132,11 @@ def main():
     for name, p in model.named_parameters():
         figures[name] = p.flatten().tolist()
         figures[name + ".grad"] = p.grad.flatten().tolist()
+    figures["sparse"] = {"lr": LR, "eps": EPS} | {
+        name: sparse_steps(model, make, dense, indices, label)
+        for name, make in (("sgd", lambda tables: torch.optim.SGD(tables, lr=LR)),
+                           ("adagrad", lambda tables: torch.optim.Adagrad(tables, lr=LR, eps=EPS)),
+                           ("rowwise-adagrad", RowWiseAdagrad))}
     lines = [json.dumps(key) + ": " + json.dumps(value) for key, value in figures.items()]
     print("{" + ",\n ".join(lines) + "}")
 

@@ -9,78 +9,69 @@
 #include "dpb_workloads.h"
 #include "fixture.h"
 #include "reference_device.h"
+#include "tiny_dlrm.h"
 
-#define TINY_SAMPLES 6
+/* ---- the model of dlrm_tiny.json, whose tables are parameters ---- */
 
-/* ---- the model of dlrm_tiny.json ---- */
-
-static struct dpb_dlrm_list tiny_list;
+static const struct dpb_dlrm_list *tiny_list;
 static struct dpb_workload_ops tiny_ops;
 
 static const struct dpb_model *tiny_model(const void *options)
 {
     (void)options;
-    return &tiny_list.model;
+    return &tiny_list->model;
 }
 
 static dpb_status tiny_open(const struct dpb_workload_config *config, dpb_workload **workload)
 {
-    return dpb_dlrm_open(&tiny_ops, &tiny_list, config, workload);
+    return dpb_dlrm_open(&tiny_ops, tiny_list, config, workload);
 }
 
 static void make_tiny(void)
 {
-    const struct dpb_dlrm_shape shape = {.features = 3,
-                                         .tables = 3,
-                                         .table_rows = 5,
-                                         .length = 4,
-                                         .bottom_count = 2,
-                                         .bottom = {6, 4},
-                                         .top_count = 2,
-                                         .top = {7, 1}};
-
-    assert_int_equal(dpb_dlrm_list_init(&tiny_list, &shape, "tiny"), DPB_OK);
+    tiny_list = tiny_dlrm_list(DPB_DLRM_TABLES_DENSE);
     tiny_ops = dpb_workload_dlrm_small_ops;
     tiny_ops.name = "tiny";
     tiny_ops.model = tiny_model;
     tiny_ops.open = tiny_open;
 }
 
-static dpb_json *figures(void)
-{
-    dpb_json *json = NULL;
-
-    assert_int_equal(dpb_json_read_file(DPB_TEST_DATA "/dlrm_tiny.json", &json), DPB_OK);
-    return json;
-}
-
-static void floats_of(const dpb_json *json, const char *key, float *to, int64_t count)
-{
-    const dpb_json *values = dpb_json_get(json, key);
-
-    assert_int_equal(dpb_json_size(values), count);
-    for (int64_t i = 0; i < count; i++)
-        to[i] = (float)dpb_json_as_real(dpb_json_at(values, (size_t)i), NAN);
-}
-
-static void ints_of(const dpb_json *json, const char *key, int32_t *to, int64_t count)
-{
-    const dpb_json *values = dpb_json_get(json, key);
-
-    assert_int_equal(dpb_json_size(values), count);
-    for (int64_t i = 0; i < count; i++)
-        to[i] = (int32_t)dpb_json_as_int(dpb_json_at(values, (size_t)i), -1);
-}
-
 /* ---- tables ---- */
+
+/* Parameters from `first` on, against a file of the framework's. */
+static void check_mlps(const struct dpb_model *model, int first, const char *path)
+{
+    FILE *file = fopen(path, "r");
+    char line[256], name[64], shape[64], want[64];
+    int index, rows = 0;
+    long long numel, bytes, macs;
+
+    assert_non_null(file);
+    assert_non_null(fgets(line, sizeof(line), file));
+    while (fgets(line, sizeof(line), file)) {
+        const struct dpb_param_info *param;
+
+        assert_int_equal(sscanf(line, "%d,%63[^,],%63[^,],%lld,%lld,Linear,%lld", &index, name,
+                                shape, &numel, &bytes, &macs),
+                         6);
+        param = &model->params[first + index];
+        snprintf(want, sizeof(want), param->rank == 2 ? "%lldx%lld" : "%lld",
+                 (long long)param->dim[0], (long long)param->dim[1]);
+        assert_string_equal(param->name, name);
+        assert_string_equal(want, shape);
+        assert_int_equal(param->numel, numel);
+        assert_false(param->table);
+        if (param->rank == 2)
+            assert_int_equal(model->layers[param->layer].fwd_macs_per_sample, macs);
+        rows++;
+    }
+    fclose(file);
+    assert_int_equal(rows, model->param_count - first);
+}
 
 static void test_parameters_are_dlrms(void **state)
 {
     const struct dpb_model *model = dpb_workload_dlrm_small_ops.model(NULL);
-    FILE *file = fopen(DPB_TEST_DATA "/dlrm_kaggle_dense.csv", "r");
-    char line[256], name[64], shape[64], want[64];
-    int index, rows = 0;
-    long long numel, bytes, macs;
 
     (void)state;
     assert_int_equal(model->param_count, 40);
@@ -95,33 +86,55 @@ static void test_parameters_are_dlrms(void **state)
         assert_true(model->params[t].table);
         assert_int_equal(model->table_rows[t], 10000);
     }
-    assert_non_null(file);
-    assert_non_null(fgets(line, sizeof(line), file));
-    while (fgets(line, sizeof(line), file)) {
-        const struct dpb_param_info *param;
+    check_mlps(model, 26, DPB_TEST_DATA "/dlrm_kaggle_dense.csv");
+}
 
-        assert_int_equal(sscanf(line, "%d,%63[^,],%63[^,],%lld,%lld,Linear,%lld", &index, name,
-                                shape, &numel, &bytes, &macs),
-                         6);
-        param = &model->params[26 + index];
-        snprintf(want, sizeof(want), param->rank == 2 ? "%lldx%lld" : "%lld",
-                 (long long)param->dim[0], (long long)param->dim[1]);
-        assert_string_equal(param->name, name);
-        assert_string_equal(want, shape);
-        assert_int_equal(param->numel, numel);
-        assert_false(param->table);
-        if (param->rank == 2)
-            assert_int_equal(model->layers[param->layer].fwd_macs_per_sample, macs);
-        rows++;
-    }
-    fclose(file);
-    assert_int_equal(rows, 14);
+static void test_parameters_are_mlperfs(void **state)
+{
+    const struct dpb_workload_ops *ops = &dpb_workload_dlrm_mlperf_ops;
+    const int64_t uncut = 40000000; /* the options struct's only member */
+    const struct dpb_model *model = ops->model(NULL);
+    int64_t rows = 0;
+
+    (void)state;
+    assert_int_equal(model->param_count, 16);
+    assert_int_equal(dpb_model_param_elements(model), 2368897);
+    assert_int_equal(dpb_model_fwd_macs_per_sample(model), 2365184 + 351 * 128);
+    check_mlps(model, 0, DPB_TEST_DATA "/dlrm_mlperf_dense.csv");
+    for (int i = 0; i < 16; i++)
+        assert_int_equal(model->ready_order[i], 15 - i);
+    assert_int_equal(model->tables, 26);
+    assert_int_equal(model->table_rows[0], 100000);
+    assert_int_equal(model->table_rows[1], 39060);
+    assert_int_equal(ops->options->config_bytes, sizeof(uncut));
+    model = ops->model(&uncut);
+    for (int t = 0; t < 26; t++)
+        rows += model->table_rows[t];
+    assert_int_equal(rows, 204184588);
+}
+
+/* As the option struct of dlrm-small. */
+struct small_options {
+    int64_t table_rows;
+    int gradients;
+};
+
+static void test_sparse_tables_are_no_parameters(void **state)
+{
+    const struct small_options options = {.table_rows = 10000, .gradients = 1};
+    const struct dpb_model *model = dpb_workload_dlrm_small_ops.model(&options);
+
+    (void)state;
+    assert_int_equal(dpb_model_param_elements(model), 475985);
+    assert_int_equal(dpb_model_fwd_macs_per_sample(model), 474368 + 351 * 16);
+    assert_int_equal(model->table_rows[25], 10000);
+    check_mlps(model, 0, DPB_TEST_DATA "/dlrm_kaggle_dense.csv");
 }
 
 static void test_rows_are_an_option(void **state)
 {
     const struct dpb_workload_ops *ops = &dpb_workload_dlrm_small_ops;
-    int64_t options = 7; /* the struct's only member */
+    struct small_options options = {.table_rows = 7};
     const struct dpb_model *few = ops->model(&options);
 
     (void)state;
@@ -129,22 +142,22 @@ static void test_rows_are_an_option(void **state)
     assert_int_equal(dpb_model_param_elements(few), 26 * 7 * 16 + 475985);
     assert_int_equal(few->table_rows[25], 7);
     assert_ptr_equal(few, ops->model(&options));
-    options = 10000;
+    options.table_rows = 10000;
     assert_ptr_equal(ops->model(NULL), ops->model(&options));
 }
 
 static void test_ready_order(void **state)
 {
     const struct dpb_model *model = dpb_workload_dlrm_small_ops.model(NULL);
-    dpb_json *json = figures();
+    dpb_json *json = tiny_dlrm_figures();
     int32_t order[11];
     int at = 0;
 
     (void)state;
-    ints_of(json, "ready_order", order, 11);
-    assert_int_equal(tiny_list.model.param_count, 11);
+    tiny_dlrm_ints(json, "ready_order", order, 11);
+    assert_int_equal(tiny_list->model.param_count, 11);
     for (int i = 0; i < 11; i++)
-        assert_int_equal(tiny_list.model.ready_order[i], order[i]);
+        assert_int_equal(tiny_list->model.ready_order[i], order[i]);
     dpb_json_free(json);
     for (int p = 39; p >= 34; p--)
         assert_int_equal(model->ready_order[at++], p);
@@ -157,13 +170,13 @@ static void test_ready_order(void **state)
 static void test_shapes_that_do_not_fit(void **state)
 {
     static struct dpb_dlrm_list list;
-    struct dpb_dlrm_shape shape = tiny_list.shape;
+    struct dpb_dlrm_shape shape = tiny_list->shape;
 
     (void)state;
     log_collect();
     shape.bottom[1] = 5;
     assert_int_equal(dpb_dlrm_list_init(&list, &shape, "odd"), DPB_ERR_INTERNAL);
-    shape = tiny_list.shape;
+    shape = tiny_list->shape;
     shape.tables = DPB_DLRM_TABLES_MAX + 1;
     assert_int_equal(dpb_dlrm_list_init(&list, &shape, "odd"), DPB_ERR_INTERNAL);
     assert_true(log_has("workload \"odd\""));
@@ -174,35 +187,35 @@ static void test_shapes_that_do_not_fit(void **state)
 
 static void check_against_torch(const struct dpb_device_ops *device, double tolerance)
 {
-    dpb_json *json = figures();
+    dpb_json *json = tiny_dlrm_figures();
     const dpb_json *names = dpb_json_get(json, "names");
     double loss = dpb_json_as_real(dpb_json_get(json, "loss_sum"), NAN);
     struct dpb_forward_result result;
     struct fixture fixture;
 
-    fixture_open(&fixture, device, &tiny_ops, TINY_SAMPLES);
-    floats_of(json, "x", fixture.x, TINY_SAMPLES * 3);
-    ints_of(json, "indices", fixture.indices, TINY_SAMPLES * 3);
-    ints_of(json, "label", fixture.label, TINY_SAMPLES);
-    for (int p = 0; p < tiny_list.model.param_count; p++) {
-        const struct dpb_param_info *param = &tiny_list.param[p];
+    fixture_open(&fixture, device, &tiny_ops, TINY_DLRM_SAMPLES);
+    tiny_dlrm_floats(json, "x", fixture.x, TINY_DLRM_SAMPLES * 3);
+    tiny_dlrm_ints(json, "indices", fixture.indices, TINY_DLRM_SAMPLES * 3);
+    tiny_dlrm_ints(json, "label", fixture.label, TINY_DLRM_SAMPLES);
+    for (int p = 0; p < tiny_list->model.param_count; p++) {
+        const struct dpb_param_info *param = &tiny_list->param[p];
 
         assert_string_equal(dpb_json_as_string(dpb_json_at(names, (size_t)p), ""), param->name);
-        floats_of(json, param->name, fixture.param[p], param->numel);
+        tiny_dlrm_floats(json, param->name, fixture.param[p], param->numel);
     }
     result = fixture_step(&fixture, (float)dpb_json_as_real(dpb_json_get(json, "scale"), NAN));
     assert_true(fabs(result.loss_sum - loss) < tolerance * loss);
-    assert_int_equal(fixture.ready_count, tiny_list.model.param_count);
-    for (int p = 0; p < tiny_list.model.param_count; p++) {
-        const struct dpb_param_info *param = &tiny_list.param[p];
+    assert_int_equal(fixture.ready_count, tiny_list->model.param_count);
+    for (int p = 0; p < tiny_list->model.param_count; p++) {
+        const struct dpb_param_info *param = &tiny_list->param[p];
         double largest = 0.0, worst = 0.0;
         float want[128];
         char key[80];
 
-        assert_int_equal(fixture.ready[p], tiny_list.model.ready_order[p]);
+        assert_int_equal(fixture.ready[p], tiny_list->model.ready_order[p]);
         snprintf(key, sizeof(key), "%s.grad", param->name);
         assert_true(param->numel <= 128);
-        floats_of(json, key, want, param->numel);
+        tiny_dlrm_floats(json, key, want, param->numel);
         for (int64_t i = 0; i < param->numel; i++) {
             largest = fmax(largest, fabs((double)want[i]));
             worst = fmax(worst, fabs((double)want[i] - (double)fixture.grad[p][i]));
@@ -276,9 +289,9 @@ static void test_no_samples(void **state)
     fixture.batch.samples = 0;
     result = fixture_step(&fixture, 1.0f);
     assert_true(result.loss_sum == 0.0 && result.correct == 0);
-    assert_int_equal(fixture.ready_count, tiny_list.model.param_count);
+    assert_int_equal(fixture.ready_count, tiny_list->model.param_count);
     for (int p = 0; p < fixture.ready_count; p++)
-        assert_int_equal(fixture.ready[p], tiny_list.model.ready_order[p]);
+        assert_int_equal(fixture.ready[p], tiny_list->model.ready_order[p]);
     for (int64_t i = 0; i < fixture.elements; i++)
         assert_true(fixture.grads[i] == 0.0f);
     fixture_close(&fixture);
@@ -332,12 +345,13 @@ static void test_activation_bytes(void **state)
     struct fixture fixture;
     /* outputs, pairs, two gradients of the widest (10 pair columns), loss; rows and their
      * gradients; indices */
+    const struct dpb_workload_sizes sizes = {.batch_max = 5, .ranks = 1};
     const int64_t numbers = 6 + 4 + 7 + 1 + 10 + 2 * 10 + 1 + 2 * 12 + 3;
 
     (void)state;
     fixture_open(&fixture, &test_reference_device_ops, &tiny_ops, 5);
     assert_int_equal(tiny_ops.activation_bytes(fixture.workload), 4 * 5 * numbers + 65536);
-    assert_int_equal(dpb_dlrm_activation_bytes_for(&tiny_list, 5), 4 * 5 * numbers + 65536);
+    assert_int_equal(dpb_dlrm_activation_bytes_for(tiny_list, &sizes), 4 * 5 * numbers + 65536);
     fixture_close(&fixture);
 }
 
@@ -345,6 +359,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
             cmocka_unit_test(test_parameters_are_dlrms),
+            cmocka_unit_test(test_parameters_are_mlperfs),
+            cmocka_unit_test(test_sparse_tables_are_no_parameters),
             cmocka_unit_test(test_rows_are_an_option),
             cmocka_unit_test(test_ready_order),
             cmocka_unit_test(test_shapes_that_do_not_fit),

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "dlrm_tables.h"
 #include "dpb_log.h"
 #include "network.h"
 #include "workload_parts.h"
@@ -26,10 +27,13 @@ struct dlrm {
     struct dpb_workload_base base;
     const struct dpb_dlrm_list *list;
     struct dpb_launcher *launcher;
-    int64_t batch_max;
+    struct dpb_workload_sizes sizes;
     float *param[DPB_DLRM_PARAMS_MAX], *grad[DPB_DLRM_PARAMS_MAX];
     float *buffer[BUFFERS];
-    int32_t *ids; /* [tables, samples], the batch's indices turned round; the host's memory */
+    /* of tables that are parameters: [tables, samples], the batch's indices turned round; the
+     * host's memory */
+    int32_t *ids;
+    struct dpb_dlrm_tables *tables; /* NULL where they are parameters */
 };
 
 static struct dlrm *dlrm_of(dpb_workload *workload)
@@ -68,16 +72,19 @@ static void buffer_bytes(const struct dpb_dlrm_list *list, int64_t samples, int6
 
 static size_t ids_bytes(const struct dpb_dlrm_list *list, int64_t samples)
 {
-    return (size_t)list->shape.tables * (size_t)samples * sizeof(int32_t);
+    return (size_t)list->table_params * (size_t)samples * sizeof(int32_t);
 }
 
-int64_t dpb_dlrm_activation_bytes_for(const struct dpb_dlrm_list *list, int64_t batch_max)
+int64_t dpb_dlrm_activation_bytes_for(const struct dpb_dlrm_list *list,
+                                      const struct dpb_workload_sizes *sizes)
 {
-    int64_t bytes[BUFFERS], sum = (int64_t)ids_bytes(list, batch_max);
+    int64_t bytes[BUFFERS], sum = (int64_t)ids_bytes(list, sizes->batch_max);
 
-    buffer_bytes(list, batch_max, bytes);
+    buffer_bytes(list, sizes->batch_max, bytes);
     for (int b = 0; b < BUFFERS; b++)
         sum += bytes[b];
+    if (list->shape.where != DPB_DLRM_TABLES_DENSE)
+        sum += dpb_dlrm_tables_bytes_for(list, sizes);
     return sum;
 }
 
@@ -85,16 +92,16 @@ int64_t dpb_dlrm_activation_bytes(dpb_workload *workload)
 {
     const struct dlrm *net = dlrm_of(workload);
 
-    return dpb_dlrm_activation_bytes_for(net->list, net->batch_max);
+    return dpb_dlrm_activation_bytes_for(net->list, &net->sizes);
 }
 
 static dpb_status take_all(struct dlrm *net)
 {
     dpb_device *device = net->launcher->device;
-    size_t index_bytes = ids_bytes(net->list, net->batch_max);
+    size_t index_bytes = ids_bytes(net->list, net->sizes.batch_max);
     int64_t bytes[BUFFERS];
 
-    buffer_bytes(net->list, net->batch_max, bytes);
+    buffer_bytes(net->list, net->sizes.batch_max, bytes);
     for (int b = 0; b < BUFFERS; b++) {
         void *memory = NULL;
 
@@ -102,6 +109,8 @@ static dpb_status take_all(struct dlrm *net)
             DPB_TRY(dpb_device_get_ops(device)->alloc(device, (size_t)bytes[b], &memory));
         net->buffer[b] = memory;
     }
+    if (index_bytes == 0)
+        return DPB_OK;
     net->ids = malloc(index_bytes);
     if (!net->ids) {
         dpb_error("workload \"%s\": out of memory", net->base.ops->name);
@@ -121,6 +130,7 @@ void dpb_dlrm_close(dpb_workload *workload)
         if (net->buffer[b])
             dpb_device_get_ops(net->launcher->device)->free(net->launcher->device, net->buffer[b]);
     }
+    dpb_dlrm_tables_close(net->tables);
     free(net->ids);
     free(net);
 }
@@ -144,14 +154,22 @@ dpb_status dpb_dlrm_open(const struct dpb_workload_ops *ops, const struct dpb_dl
     net->base.ops = ops;
     net->list = list;
     net->launcher = config->launcher;
-    net->batch_max = config->batch_max;
+    net->sizes = (struct dpb_workload_sizes){.batch_max = config->batch_max,
+                                             .global_batch = config->global_batch,
+                                             .optimizer = config->optimizer};
     DPB_TRY_GOTO(st, take_all(net), err_memory);
+    if (list->shape.where != DPB_DLRM_TABLES_DENSE) {
+        net->sizes.rank = config->ranks->rank;
+        net->sizes.ranks = config->ranks->size;
+        DPB_TRY_GOTO(st, dpb_dlrm_tables_open(ops->name, list, config, &net->tables), err);
+    }
     *workload = (dpb_workload *)net;
     return DPB_OK;
 
 err_memory:
     dpb_log_hint("activations of %lld samples do not fit: use a smaller batch per rank",
                  (long long)config->batch_max);
+err:
     dpb_dlrm_close((dpb_workload *)net);
     return st;
 }
@@ -170,6 +188,8 @@ dpb_status dpb_dlrm_init_params(dpb_workload *workload, uint64_t seed)
     struct dlrm *net = dlrm_of(workload);
 
     dpb_dlrm_list_init_params(net->list, seed, net->param);
+    if (net->tables)
+        dpb_dlrm_tables_init(net->tables, seed);
     return DPB_OK;
 }
 
@@ -224,7 +244,7 @@ static struct dpb_tensor rows_of(const struct dlrm *net, enum buffer buffer, int
 
 static struct dpb_tensor table_of(const struct dlrm *net, float *const *of, int t)
 {
-    return dpb_tensor_2d(of[t], net->list->shape.table_rows, net->list->shape.length);
+    return dpb_tensor_2d(of[t], net->list->shape.table_rows[t], net->list->shape.length);
 }
 
 static dpb_status tables_forward(const struct dlrm *net, const struct dpb_batch *batch)
@@ -288,6 +308,19 @@ static float *logits_of(const struct dlrm *net)
     return net->buffer[TOP + net->list->shape.top_count - 1];
 }
 
+/* Bottom MLP and rows. Rows of tables elsewhere travel while the bottom MLP computes; a rank takes
+ * part in that without samples, too. */
+static dpb_status vectors_forward(const struct dlrm *net, const struct dpb_batch *batch)
+{
+    if (net->tables)
+        DPB_TRY(dpb_dlrm_tables_fetch(net->tables, batch, net->buffer[EMBEDDED]));
+    if (batch->samples > 0)
+        DPB_TRY(mlp_forward(net, &net->list->bottom, BOTTOM, batch->x, batch->samples));
+    if (net->tables)
+        return dpb_dlrm_tables_fetched(net->tables, net->buffer[EMBEDDED]);
+    return batch->samples > 0 ? tables_forward(net, batch) : DPB_OK;
+}
+
 dpb_status dpb_dlrm_forward(dpb_workload *workload, const struct dpb_batch *batch, bool training,
                             struct dpb_forward_result *result)
 {
@@ -299,13 +332,12 @@ dpb_status dpb_dlrm_forward(dpb_workload *workload, const struct dpb_batch *batc
     struct dpb_sigmoid_bce_args bce;
 
     (void)training;
-    DPB_TRY(dpb_batch_check(net->base.ops, &net->list->model, net->batch_max, batch));
+    DPB_TRY(dpb_batch_check(net->base.ops, &net->list->model, net->sizes.batch_max, batch));
+    DPB_TRY(vectors_forward(net, batch));
     if (batch->samples == 0) {
         *result = sum;
         return DPB_OK;
     }
-    DPB_TRY(mlp_forward(net, &net->list->bottom, BOTTOM, batch->x, batch->samples));
-    DPB_TRY(tables_forward(net, batch));
     pairs = interaction_args(net, batch->samples, net->buffer[PAIRS], NULL);
     DPB_TRY(dpb_launch(launcher, "interact.fwd", DPB_OP_INTERACTION_FWD, &pairs));
     DPB_TRY(mlp_forward(net, &net->list->top, TOP, net->buffer[PAIRS], batch->samples));
@@ -323,6 +355,23 @@ dpb_status dpb_dlrm_forward(dpb_workload *workload, const struct dpb_batch *batc
     return DPB_OK;
 }
 
+/* The backward pass of no samples: what is sent is sent when other ranks send it. */
+static dpb_status clear_gradients(struct dlrm *net, dpb_grad_ready ready, void *ctx)
+{
+    const struct dpb_model *model = &net->list->model;
+    int before_bottom = model->param_count - net->list->bottom.param_count;
+
+    for (int r = 0; r < model->param_count; r++) {
+        int p = model->ready_order[r];
+
+        if (r == before_bottom && net->tables)
+            DPB_TRY(dpb_dlrm_tables_send(net->tables, net->buffer[EMBEDDED_GRAD]));
+        DPB_TRY(dpb_gradient_clear(net->launcher, model, p, net->grad[p], net->buffer[ZEROS]));
+        DPB_TRY(ready(ctx, p));
+    }
+    return net->tables ? dpb_dlrm_tables_sent(net->tables) : DPB_OK;
+}
+
 dpb_status dpb_dlrm_backward(dpb_workload *workload, const struct dpb_batch *batch,
                              float grad_scale, dpb_grad_ready ready, void *ctx)
 {
@@ -333,8 +382,7 @@ dpb_status dpb_dlrm_backward(dpb_workload *workload, const struct dpb_batch *bat
     int at = 0;
 
     if (samples == 0)
-        return dpb_gradients_clear(net->launcher, &net->list->model, net->grad, net->buffer[ZEROS],
-                                   ready, ctx);
+        return clear_gradients(net, ready, ctx);
     bce = (struct dpb_sigmoid_bce_args){.logits = dpb_tensor_2d(logits_of(net), samples, 1),
                                         .dlogits = dpb_tensor_2d(net->buffer[GRAD_0], samples, 1),
                                         .label = batch->label,
@@ -345,6 +393,27 @@ dpb_status dpb_dlrm_backward(dpb_workload *workload, const struct dpb_batch *bat
     pairs = interaction_args(net, samples, net->buffer[GRAD_0 + at], net->buffer[GRAD_0 + !at]);
     DPB_TRY(dpb_launch(net->launcher, "interact.bwd", DPB_OP_INTERACTION_BWD, &pairs));
     at = !at;
-    DPB_TRY(tables_backward(net, samples, ready, ctx));
-    return mlp_backward(net, &net->list->bottom, BOTTOM, batch->x, samples, false, &at, ready, ctx);
+    if (net->tables)
+        DPB_TRY(dpb_dlrm_tables_send(net->tables, net->buffer[EMBEDDED_GRAD]));
+    else
+        DPB_TRY(tables_backward(net, samples, ready, ctx));
+    DPB_TRY(mlp_backward(net, &net->list->bottom, BOTTOM, batch->x, samples, false, &at, ready,
+                         ctx));
+    return net->tables ? dpb_dlrm_tables_sent(net->tables) : DPB_OK;
+}
+
+bool dpb_dlrm_state(dpb_workload *workload, int index, struct dpb_workload_state *state)
+{
+    const struct dlrm *net = dlrm_of(workload);
+
+    return net->tables && dpb_dlrm_tables_state(net->tables, index, state);
+}
+
+dpb_status dpb_dlrm_update(dpb_workload *workload, const struct dpb_optimizer_config *optimizer,
+                           int64_t step)
+{
+    struct dlrm *net = dlrm_of(workload);
+
+    (void)step;
+    return net->tables ? dpb_dlrm_tables_update(net->tables, optimizer) : DPB_OK;
 }

@@ -20,9 +20,13 @@ dpb_status dpb_dlrm_forward(dpb_workload *workload, const struct dpb_batch *batc
                             struct dpb_forward_result *result);
 dpb_status dpb_dlrm_backward(dpb_workload *workload, const struct dpb_batch *batch,
                              float grad_scale, dpb_grad_ready ready, void *ctx);
+bool dpb_dlrm_state(dpb_workload *workload, int index, struct dpb_workload_state *state);
+dpb_status dpb_dlrm_update(dpb_workload *workload, const struct dpb_optimizer_config *optimizer,
+                           int64_t step);
 int64_t dpb_dlrm_activation_bytes(dpb_workload *workload);
 /* What open() would allocate for this list, exactly. */
-int64_t dpb_dlrm_activation_bytes_for(const struct dpb_dlrm_list *list, int64_t batch_max);
+int64_t dpb_dlrm_activation_bytes_for(const struct dpb_dlrm_list *list,
+                                      const struct dpb_workload_sizes *sizes);
 
 #ifdef __cplusplus
 }

@@ -1,16 +1,20 @@
 #include "dpb_workloads.h"
 
-#include <pthread.h>
-#include <stdlib.h>
-
 #include "dlrm.h"
-#include "dpb_log.h"
 
+#define NAME               "dlrm-small"
 #define TABLE_ROWS_DEFAULT 10000
 
 struct dlrm_small_options {
     int64_t table_rows;
+    int gradients; /* enum dpb_dlrm_where */
 };
+
+static const struct dpb_choice gradient_choices[] = {
+        {"dense", DPB_DLRM_TABLES_DENSE, "of every row, as of any other parameter"},
+        {"sparse", DPB_DLRM_TABLES_SPARSE,
+         "of the rows that the batch used: ranks gather (row, gradient) pairs"},
+        {NULL, 0, NULL}};
 
 static const struct dpb_option rows[] = {
         {.name = "table-rows",
@@ -22,59 +26,35 @@ static const struct dpb_option rows[] = {
          .category = "Training",
          .unit = "rows",
          .help = "rows of each of the 26 embedding tables"},
+        {.name = "embedding-gradients",
+         .type = DPB_OPT_ENUM,
+         .offset = offsetof(struct dlrm_small_options, gradients),
+         .default_text = "dense",
+         .choices = gradient_choices,
+         .category = "Training",
+         .help = "how gradients of the tables travel"},
 };
 
-static const struct dpb_option_table options_table = {"workload", "dlrm-small", rows, 1,
-                                                      sizeof(struct dlrm_small_options)};
-
-/* One list per size of the tables, for as long as the program lives. */
-struct known_list {
-    struct dpb_dlrm_list list;
-    struct known_list *next;
-};
-
-static struct known_list *known;
-static pthread_mutex_t known_lock = PTHREAD_MUTEX_INITIALIZER;
+static const struct dpb_option_table options_table = {
+        "workload", NAME, rows, sizeof(rows) / sizeof(rows[0]), sizeof(struct dlrm_small_options)};
 
 /* facebookresearch/dlrm, bench/dlrm_s_criteo_kaggle.sh: 13 dense features, 26 tables. The script's
  * tables have 33.8 million rows; here they are few enough for gradients of every row. */
-static struct known_list *make_list(int64_t table_rows)
+static const struct dpb_dlrm_list *list_for(const void *options)
 {
-    const struct dpb_dlrm_shape shape = {.features = 13,
-                                         .tables = 26,
-                                         .table_rows = table_rows,
-                                         .length = 16,
-                                         .bottom_count = 4,
-                                         .bottom = {512, 256, 64, 16},
-                                         .top_count = 3,
-                                         .top = {512, 256, 1}};
-    struct known_list *made = calloc(1, sizeof(*made));
+    const struct dlrm_small_options *given = options;
+    struct dpb_dlrm_shape shape = {.features = 13,
+                                   .tables = 26,
+                                   .length = 16,
+                                   .bottom_count = 4,
+                                   .bottom = {512, 256, 64, 16},
+                                   .top_count = 3,
+                                   .top = {512, 256, 1}};
 
-    if (!made) {
-        dpb_error("workload \"dlrm-small\": out of memory");
-        return NULL;
-    }
-    if (dpb_dlrm_list_init(&made->list, &shape, "dlrm-small") < 0) {
-        free(made);
-        return NULL;
-    }
-    return made;
-}
-
-static const struct dpb_dlrm_list *list_for(const struct dlrm_small_options *options)
-{
-    int64_t table_rows = options ? options->table_rows : TABLE_ROWS_DEFAULT;
-    struct known_list *at;
-
-    pthread_mutex_lock(&known_lock);
-    for (at = known; at && at->list.shape.table_rows != table_rows; at = at->next)
-        ;
-    if (!at && (at = make_list(table_rows))) {
-        at->next = known;
-        known = at;
-    }
-    pthread_mutex_unlock(&known_lock);
-    return at ? &at->list : NULL;
+    shape.where = given ? (enum dpb_dlrm_where)given->gradients : DPB_DLRM_TABLES_DENSE;
+    for (int t = 0; t < shape.tables; t++)
+        shape.table_rows[t] = given ? given->table_rows : TABLE_ROWS_DEFAULT;
+    return dpb_dlrm_list_get(&shape, NAME);
 }
 
 static const struct dpb_model *model(const void *options)
@@ -96,12 +76,12 @@ static int64_t activation_bytes_for(const void *options, const struct dpb_worklo
 {
     const struct dpb_dlrm_list *list = list_for(options);
 
-    return list ? dpb_dlrm_activation_bytes_for(list, sizes->batch_max) : 0;
+    return list ? dpb_dlrm_activation_bytes_for(list, sizes) : 0;
 }
 
 const struct dpb_workload_ops dpb_workload_dlrm_small_ops = {
         .version = DPB_WORKLOAD_OPS_VERSION,
-        .name = "dlrm-small",
+        .name = NAME,
         .summary = "recommendation: 26 tables of dense gradients, small MLPs, 4.6 M parameters",
         .options = &options_table,
         .training = {.lr = 0.1,
@@ -115,6 +95,8 @@ const struct dpb_workload_ops dpb_workload_dlrm_small_ops = {
         .init_params = dpb_dlrm_init_params,
         .forward = dpb_dlrm_forward,
         .backward = dpb_dlrm_backward,
+        .state = dpb_dlrm_state,
+        .update = dpb_dlrm_update,
         .activation_bytes = dpb_dlrm_activation_bytes,
         .activation_bytes_for = activation_bytes_for,
 };

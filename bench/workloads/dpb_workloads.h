@@ -22,8 +22,12 @@ extern const struct dpb_workload_ops dpb_workload_resnet101_ops;
 extern const struct dpb_workload_ops dpb_workload_resnet152_ops;
 extern const struct dpb_workload_ops dpb_workload_vgg16_ops;
 /* Naumov et al.'s recommendation model with the Kaggle script's layers and 26 tables of
- * --table-rows rows, whose gradients are dense: for strategies that cannot shard. */
+ * --table-rows rows, on every rank; their gradients are dense, or gathered as pairs of row and
+ * gradient. */
 extern const struct dpb_workload_ops dpb_workload_dlrm_small_ops;
+/* The same with MLPerf's layers, and tables of MLPerf's rows, at most --table-rows-max, each on one
+ * rank; their rows and the rows' gradients travel between ranks (dlrm_tables.h). */
+extern const struct dpb_workload_ops dpb_workload_dlrm_mlperf_ops;
 /* mnist-cnn's shapes with gradients that are small integers computed from (sample, parameter,
  * element): sums are exact, so that strategies and rank counts can be compared bit by bit. */
 extern const struct dpb_workload_ops dpb_workload_integers_ops;

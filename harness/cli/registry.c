@@ -21,6 +21,7 @@ static const struct dpb_workload_ops *const workloads[] = {
         &dpb_workload_resnet152_ops,
         &dpb_workload_vgg16_ops,
         &dpb_workload_dlrm_small_ops,
+        &dpb_workload_dlrm_mlperf_ops,
         &dpb_workload_bert_base_ops,
         &dpb_workload_bert_large_ops,
         &dpb_workload_gpt2_small_ops,
