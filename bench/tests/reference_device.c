@@ -156,9 +156,8 @@ static dpb_status mark_elapsed_ns(dpb_event_mark *from, dpb_event_mark *to, int6
 
 static bool op_supported(dpb_device *device, enum dpb_op op, enum dpb_dtype dtype)
 {
-    (void)device;
-    (void)op;
-    return dtype == DPB_F32 || dtype == DPB_F64 || dtype == DPB_BF16;
+    return dtype == DPB_F32 || dtype == DPB_F64 ||
+           (dtype == DPB_BF16 && op != self_of(device)->lacking);
 }
 
 static dpb_status op_launch(dpb_device *device, enum dpb_op op, const void *args,

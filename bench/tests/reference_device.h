@@ -19,4 +19,7 @@ int test_reference_device_blocks(dpb_device *device);
 /* Later allocations fail once `blocks` more have succeeded; -1: never. */
 void test_reference_device_limit(dpb_device *device, int blocks);
 
+/* From now on it says that it has no such operator in bf16. */
+void test_reference_device_lacks(dpb_device *device, enum dpb_op op);
+
 #endif

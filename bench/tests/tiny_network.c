@@ -85,6 +85,7 @@ const struct dpb_workload_ops tiny_network_ops = {
         .version = DPB_WORKLOAD_OPS_VERSION,
         .name = "tiny",
         .summary = "every kind of layer",
+        .flags = DPB_WORKLOAD_BATCH_STATISTICS | DPB_WORKLOAD_BF16,
         .model = model,
         .open = open_workload,
         .close = dpb_network_close,

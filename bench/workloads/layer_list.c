@@ -72,6 +72,7 @@ static struct dpb_layer *add_layer(struct dpb_layer_list *list, enum dpb_layer_k
     memcpy(layer->out, out, sizeof(layer->out));
     list->at = index;
     memcpy(list->shape, out, sizeof(list->shape));
+    join_name(list, layer->op.cast, name, "cast");
     join_name(list, layer->op.fwd, name, "fwd");
     join_name(list, layer->op.bwd_relu, name, "bwd-relu");
     join_name(list, layer->op.bwd_bias, name, "bwd-bias");

@@ -37,6 +37,7 @@ enum dpb_layer_kind {
 
 /* What ranges of this layer's operators are called: "conv2.fwd". */
 struct dpb_layer_op_names {
+    char cast[DPB_LAYER_OP_NAME_BYTES]; /* of weights, in mixed precision */
     char fwd[DPB_LAYER_OP_NAME_BYTES];
     char bwd_relu[DPB_LAYER_OP_NAME_BYTES];
     char bwd_bias[DPB_LAYER_OP_NAME_BYTES];

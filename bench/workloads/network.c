@@ -7,137 +7,12 @@
 #include "network_private.h"
 #include "workload_parts.h"
 
-#define PLACE_ALIGN 64 /* a cache line, as the device aligns what it allocates */
-
 static struct network *network_of(dpb_workload *workload)
 {
     return (struct network *)workload;
 }
 
 /* ---- open, close ---- */
-
-/* Everything lies in one block of memory; with no block yet, only its size is counted. */
-struct block {
-    char *start;
-    int64_t bytes;
-};
-
-static void *place(struct block *block, int64_t bytes)
-{
-    void *at = block->start ? block->start + block->bytes : NULL;
-
-    block->bytes += (bytes + PLACE_ALIGN - 1) / PLACE_ALIGN * PLACE_ALIGN;
-    return at;
-}
-
-static float *place_floats(struct block *block, int64_t count)
-{
-    return place(block, count * (int64_t)sizeof(float));
-}
-
-static void place_extra(struct network *net, int i, struct block *block)
-{
-    const struct dpb_layer *layer = &net->list->layer[i];
-    struct network_extra *extra = &net->extra[i];
-
-    switch (layer->kind) {
-    case DPB_LAYER_MAXPOOL2D:
-        extra->pool_index =
-                place(block, net->batch_max * net->list->info[i].out_elements_per_sample);
-        break;
-    case DPB_LAYER_BATCHNORM2D:
-        extra->running = place_floats(block, 2 * layer->out[2]);
-        extra->saved = place_floats(block, 2 * layer->out[2]);
-        if (layer->relu)
-            extra->mask = place(block, net->batch_max * net->list->info[i].out_elements_per_sample);
-        break;
-    case DPB_LAYER_SHORTCUT:
-        extra->fixed = place_floats(block, layer->out[2] * layer->in[2]);
-        break;
-    case DPB_LAYER_ADAPTIVEPOOL2D:
-        extra->fixed =
-                place_floats(block, layer->out[0] * layer->out[1] * layer->in[0] * layer->in[1]);
-        break;
-    default:
-        break;
-    }
-}
-
-static void place_all(struct network *net, struct block *block)
-{
-    const struct dpb_layer_list *list = net->list;
-
-    for (int b = 0; b < net->plan.buffer_count; b++)
-        net->buffer[b] = place_floats(block, net->batch_max * net->plan.buffer_elements[b]);
-    for (int i = 0; i < list->layer_count; i++) {
-        int buffer = net->plan.layer[i].output;
-
-        net->output[i] =
-                buffer >= 0 ? net->buffer[buffer]
-                            : place_floats(block,
-                                           net->batch_max * list->info[i].out_elements_per_sample);
-        place_extra(net, i, block);
-    }
-    net->prob = place_floats(block, net->batch_max * list->model.classes);
-    net->loss = place_floats(block, net->batch_max);
-    net->zeros = place(block, DPB_ZEROS_BYTES);
-    if (net->sync)
-        net->sums = place_floats(block, dpb_network_batchnorm_sums(list));
-}
-
-/* Output channel o is input channel o - before. */
-static void fill_shortcut(const struct dpb_layer *layer, float *weights)
-{
-    int64_t in = layer->in[2], before = (layer->out[2] - in) / 2;
-
-    for (int64_t c = 0; c < in; c++)
-        weights[(before + c) * in + c] = 1.0f;
-}
-
-/* Along one dimension, output pixel o averages input pixels floor(o in / out) to, and not with,
- * ceil((o + 1) in / out). */
-static double adaptive_share(int64_t in, int64_t out, int64_t o, int64_t i)
-{
-    int64_t begin = o * in / out, end = ((o + 1) * in + out - 1) / out;
-
-    return i < begin || i >= end ? 0.0 : 1.0 / (double)(end - begin);
-}
-
-static void fill_adaptive(const struct dpb_layer *layer, float *shares)
-{
-    const int64_t *in = layer->in, *out = layer->out;
-
-    for (int64_t o = 0; o < out[0] * out[1]; o++) {
-        for (int64_t i = 0; i < in[0] * in[1]; i++)
-            *shares++ = (float)(adaptive_share(in[0], out[0], o / out[1], i / in[1]) *
-                                adaptive_share(in[1], out[1], o % out[1], i % in[1]));
-    }
-}
-
-static void fill_fixed(struct network *net)
-{
-    for (int i = 0; i < net->list->layer_count; i++) {
-        const struct dpb_layer *layer = &net->list->layer[i];
-
-        if (layer->kind == DPB_LAYER_SHORTCUT)
-            fill_shortcut(layer, net->extra[i].fixed);
-        else if (layer->kind == DPB_LAYER_ADAPTIVEPOOL2D)
-            fill_adaptive(layer, net->extra[i].fixed);
-    }
-}
-
-static void reset_statistics(struct network *net)
-{
-    for (int i = 0; i < net->list->layer_count; i++) {
-        int64_t channels = net->list->layer[i].out[2];
-        float *running = net->extra[i].running;
-
-        for (int64_t c = 0; running && c < channels; c++) {
-            running[c] = 0.0f;
-            running[channels + c] = 1.0f;
-        }
-    }
-}
 
 void dpb_network_close(dpb_workload *workload)
 {
@@ -170,8 +45,6 @@ static dpb_status open_sync(struct network *net)
 dpb_status dpb_network_open(const struct dpb_workload_ops *ops, const struct dpb_layer_list *list,
                             const struct dpb_workload_config *config, dpb_workload **workload)
 {
-    dpb_device *device = config->launcher->device;
-    struct block block = {0};
     struct network *net;
     dpb_status st;
 
@@ -190,27 +63,19 @@ dpb_status dpb_network_open(const struct dpb_workload_ops *ops, const struct dpb
     net->list = list;
     net->launcher = config->launcher;
     net->batch_max = config->batch_max;
+    net->precision = config->precision;
     net->sync_batch_statistics = config->sync_batch_statistics;
     /* a single rank's statistics are those of all */
     if (config->sync_batch_statistics && has_batchnorm(list) && config->ranks->size > 1)
         net->sync = config->ranks;
+    DPB_TRY_GOTO(st, dpb_network_check_operators(net), err);
     DPB_TRY_GOTO(st, dpb_network_plan_make(list, &net->plan), err);
     if (net->sync)
         DPB_TRY_GOTO(st, open_sync(net), err);
-    place_all(net, &block);
-    net->bytes = block.bytes;
-    DPB_TRY_GOTO(st, dpb_device_get_ops(device)->alloc(device, (size_t)net->bytes, &net->memory),
-                 err_memory);
-    block = (struct block){.start = net->memory};
-    place_all(net, &block);
-    fill_fixed(net);
-    reset_statistics(net);
+    DPB_TRY_GOTO(st, dpb_network_memory_open(net), err);
     *workload = (dpb_workload *)net;
     return DPB_OK;
 
-err_memory:
-    dpb_log_hint("activations of %lld samples do not fit: use a smaller batch per rank",
-                 (long long)config->batch_max);
 err:
     dpb_network_close((dpb_workload *)net);
     return st;
@@ -230,7 +95,7 @@ dpb_status dpb_network_init_params(dpb_workload *workload, uint64_t seed)
     struct network *net = network_of(workload);
 
     dpb_layer_list_init_params(net->list, seed, net->param);
-    reset_statistics(net);
+    dpb_network_reset_statistics(net);
     return DPB_OK;
 }
 
@@ -259,19 +124,6 @@ bool dpb_network_state(dpb_workload *workload, int index, struct dpb_workload_st
 int64_t dpb_network_activation_bytes(dpb_workload *workload)
 {
     return network_of(workload)->bytes;
-}
-
-int64_t dpb_network_activation_bytes_for(const struct dpb_layer_list *list,
-                                         const struct dpb_workload_sizes *sizes)
-{
-    static const struct dpb_rank_services some;
-    bool sync = sizes->sync_batch_statistics && sizes->ranks > 1 && has_batchnorm(list);
-    struct network net = {.list = list, .batch_max = sizes->batch_max, .sync = sync ? &some : NULL};
-    struct block block = {0};
-
-    if (dpb_network_plan_make(list, &net.plan) == DPB_OK)
-        place_all(&net, &block);
-    return block.bytes;
 }
 
 dpb_status dpb_batch_check(const struct dpb_workload_ops *ops, const struct dpb_model *model,
@@ -314,7 +166,6 @@ dpb_status dpb_network_forward(dpb_workload *workload, const struct dpb_batch *b
 {
     struct network *net = network_of(workload);
     const struct dpb_model *model = &net->list->model;
-    const float *logits = net->output[net->list->layer_count - 1];
     struct dpb_forward_result sum = {0};
     struct dpb_softmax_xent_args args;
 
@@ -323,10 +174,9 @@ dpb_status dpb_network_forward(dpb_workload *workload, const struct dpb_batch *b
         *result = sum;
         return training ? forward_of_none(net) : DPB_OK;
     }
-    for (int i = 0; i < net->list->layer_count; i++)
-        DPB_TRY(dpb_network_layer_forward(net, i, batch, training));
+    DPB_TRY(dpb_network_layers_forward(net, batch, training));
     args = (struct dpb_softmax_xent_args){
-            .logits = dpb_tensor_2d((float *)logits, batch->samples, model->classes),
+            .logits = dpb_tensor_2d(net->logits, batch->samples, model->classes),
             .prob = dpb_tensor_2d(net->prob, batch->samples, model->classes),
             .label = batch->label,
             .loss = net->loss};
@@ -335,7 +185,8 @@ dpb_status dpb_network_forward(dpb_workload *workload, const struct dpb_batch *b
     DPB_TRY(dpb_device_get_ops(net->launcher->device)->stream_sync(net->launcher->stream));
     for (int64_t i = 0; i < batch->samples; i++) {
         sum.loss_sum += (double)net->loss[i];
-        sum.correct += dpb_label_wins(logits + i * model->classes, model->classes, batch->label[i]);
+        sum.correct +=
+                dpb_label_wins(net->logits + i * model->classes, model->classes, batch->label[i]);
     }
     *result = sum;
     return DPB_OK;
@@ -367,7 +218,6 @@ dpb_status dpb_network_backward(dpb_workload *workload, const struct dpb_batch *
                                 float grad_scale, dpb_grad_ready ready, void *ctx)
 {
     struct network *net = network_of(workload);
-    int last = net->list->layer_count - 1;
     int classes = net->list->model.classes;
     struct dpb_softmax_xent_args args;
 
@@ -375,12 +225,9 @@ dpb_status dpb_network_backward(dpb_workload *workload, const struct dpb_batch *
         return backward_of_none(net, ready, ctx);
     args = (struct dpb_softmax_xent_args){
             .prob = dpb_tensor_2d(net->prob, batch->samples, classes),
-            .dlogits =
-                    dpb_tensor_2d(net->buffer[net->plan.layer[last].grad], batch->samples, classes),
+            .dlogits = dpb_tensor_2d(net->dlogits, batch->samples, classes),
             .label = batch->label,
             .scale = grad_scale};
     DPB_TRY(dpb_launch(net->launcher, "loss.bwd", DPB_OP_SOFTMAX_XENT_BWD, &args));
-    for (int i = last; i >= 0; i--)
-        DPB_TRY(dpb_network_layer_backward(net, i, batch, ready, ctx));
-    return DPB_OK;
+    return dpb_network_layers_backward(net, batch, ready, ctx);
 }

@@ -14,13 +14,13 @@ static dpb_status launch(struct network *net, const char *name, enum dpb_op op, 
 }
 
 static struct dpb_batchnorm_args batchnorm_args(const struct network *net, int i, int64_t samples,
-                                                const float *x)
+                                                const void *x)
 {
     const struct dpb_layer *layer = &net->list->layer[i];
     const struct network_extra *extra = &net->extra[i];
     int64_t channels = layer->out[2];
 
-    return (struct dpb_batchnorm_args){.x = dpb_network_images(x, samples, layer->in),
+    return (struct dpb_batchnorm_args){.x = dpb_network_images(net, x, samples, layer->in),
                                        .gamma = net->param[layer->weight],
                                        .beta = net->param[layer->bias],
                                        .running_mean = extra->running,
@@ -224,14 +224,14 @@ dpb_status dpb_network_batchnorm_backward_of_none(struct network *net, int i)
 
 /* ---- either way ---- */
 
-dpb_status dpb_network_batchnorm_forward(struct network *net, int i, int64_t samples,
-                                         const float *x, bool training)
+dpb_status dpb_network_batchnorm_forward(struct network *net, int i, int64_t samples, const void *x,
+                                         bool training)
 {
     const struct dpb_layer *layer = &net->list->layer[i];
     struct dpb_batchnorm_args args = batchnorm_args(net, i, samples, x);
     enum dpb_op op = DPB_OP_BATCHNORM_FWD;
 
-    args.y = dpb_network_images(net->output[i], samples, layer->out);
+    args.y = dpb_network_images(net, net->output[i], samples, layer->out);
     args.training = training;
     if (training && net->sync) {
         DPB_TRY(synchronise_statistics(net, i, &args, samples));
@@ -245,14 +245,14 @@ dpb_status dpb_network_batchnorm_forward(struct network *net, int i, int64_t sam
 }
 
 dpb_status dpb_network_batchnorm_backward(struct network *net, int i, int64_t samples,
-                                          const float *x, const float *dy, float *dx,
+                                          const void *x, const void *dy, void *dx,
                                           dpb_grad_ready ready, void *ctx)
 {
     const struct dpb_layer *layer = &net->list->layer[i];
     struct dpb_batchnorm_args args = batchnorm_args(net, i, samples, x);
 
-    args.dy = dpb_network_images(dy, samples, layer->out);
-    args.dx = dpb_network_images(dx, samples, layer->in);
+    args.dy = dpb_network_images(net, dy, samples, layer->out);
+    args.dx = dpb_network_images(net, dx, samples, layer->in);
     args.dgamma = net->grad[layer->weight];
     args.dbeta = net->grad[layer->bias];
     args.training = true;

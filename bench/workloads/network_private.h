@@ -14,8 +14,10 @@ struct network_extra {
     uint8_t *mask;       /* batch normalisation with ReLU: [batch_max, out], the device's */
     float *running;      /* batch normalisation: [2, channels], means and variances */
     float *saved;        /* the same of the last batch in training */
-    float *fixed;        /* shortcut: the weights, zeros and ones, of the convolution that it is;
-                            adaptive pooling: [output pixels, input pixels], each one's share */
+    /* shortcut: the weights, zeros and ones, of the convolution that it is; adaptive pooling:
+     * [output pixels, input pixels], each one's share */
+    float *fixed_fp32;
+    void *fixed; /* the same in the precision; what operators read */
 };
 
 struct network {
@@ -24,9 +26,17 @@ struct network {
     struct dpb_launcher *launcher;
     int64_t batch_max;
     float *param[DPB_LAYER_PARAMS_MAX], *grad[DPB_LAYER_PARAMS_MAX];
+    /* Values and their gradients are of this type, and weights while they are multiplied with;
+     * parameters, their gradients, statistics and the loss are fp32. */
+    enum dpb_dtype precision;
     struct network_plan plan;
-    float *output[DPB_LAYERS_MAX]; /* [batch_max, out], after the ReLU; kept, or in a buffer */
-    float *buffer[DPB_NETWORK_BUFFERS_MAX];
+    void *output[DPB_LAYERS_MAX]; /* [batch_max, out], after the ReLU; kept, or in a buffer */
+    void *buffer[DPB_NETWORK_BUFFERS_MAX];
+    /* in mixed precision, rounded in every forward pass: */
+    void *images;                       /* the batch */
+    void *weight[DPB_LAYER_PARAMS_MAX]; /* NULL where the parameter itself is read */
+    float *logits;  /* [batch_max, classes]; the last output, widened in mixed precision */
+    float *dlogits; /* the same of its gradient, narrowed */
     struct network_extra extra[DPB_LAYERS_MAX];
     float *prob; /* [batch_max, classes] */
     float *loss; /* [batch_max] */
@@ -41,21 +51,30 @@ struct network {
     bool sync_batch_statistics;
 };
 
-/* An image tensor [samples, H, W, C]. */
-struct dpb_tensor dpb_network_images(const float *data, int64_t samples, const int64_t dim[3]);
+/* Values [samples, H, W, C]. */
+struct dpb_tensor dpb_network_images(const struct network *net, const void *data, int64_t samples,
+                                     const int64_t dim[3]);
 
-/* One layer's operators. Backward reports its parameters. */
-dpb_status dpb_network_layer_forward(struct network *net, int i, const struct dpb_batch *batch,
-                                     bool training);
-dpb_status dpb_network_layer_backward(struct network *net, int i, const struct dpb_batch *batch,
-                                      dpb_grad_ready ready, void *ctx);
+/* DPB_ERR_UNSUPPORTED, logged, where the device lacks an operator that the network needs. */
+dpb_status dpb_network_check_operators(const struct network *net);
+
+/* Allocate and fill what open() makes; dpb_network_close() frees. DPB_ERR_NO_MEMORY, logged. */
+dpb_status dpb_network_memory_open(struct network *net);
+void dpb_network_reset_statistics(struct network *net);
+
+/* All layers, from the batch to net->logits, and back from net->dlogits. Backward reports
+ * parameters. */
+dpb_status dpb_network_layers_forward(struct network *net, const struct dpb_batch *batch,
+                                      bool training);
+dpb_status dpb_network_layers_backward(struct network *net, const struct dpb_batch *batch,
+                                       dpb_grad_ready ready, void *ctx);
 
 /* Batch normalisation (network_batchnorm.c). With one value per channel, training forward fails
  * with DPB_ERR_USAGE, logged. */
-dpb_status dpb_network_batchnorm_forward(struct network *net, int i, int64_t samples,
-                                         const float *x, bool training);
+dpb_status dpb_network_batchnorm_forward(struct network *net, int i, int64_t samples, const void *x,
+                                         bool training);
 dpb_status dpb_network_batchnorm_backward(struct network *net, int i, int64_t samples,
-                                          const float *x, const float *dy, float *dx,
+                                          const void *x, const void *dy, void *dx,
                                           dpb_grad_ready ready, void *ctx);
 /* Floats of net->parts and net->sums. */
 int64_t dpb_network_batchnorm_parts(const struct dpb_layer_list *list, int ranks);

@@ -28,30 +28,40 @@ dpb_status dpb_gradients_clear(const struct dpb_launcher *launcher, const struct
     return DPB_OK;
 }
 
-dpb_status dpb_linear_forward(const struct dpb_launcher *launcher, const struct dpb_layer *layer,
-                              int64_t samples, const float *x, float *const *param, float *y)
+static struct dpb_tensor matrix(enum dpb_dtype dtype, const void *data, int64_t rows,
+                                int64_t columns)
+{
+    struct dpb_tensor made = dpb_tensor_2d((void *)data, rows, columns);
+
+    made.dtype = dtype;
+    return made;
+}
+
+dpb_status dpb_linear_forward_typed(const struct dpb_launcher *launcher,
+                                    const struct dpb_layer *layer, const struct dpb_linear *linear,
+                                    void *y)
 {
     int64_t in = layer->in[2], out = layer->out[2];
-    struct dpb_matmul_args args = {.a = dpb_tensor_2d((float *)x, samples, in),
-                                   .b = dpb_tensor_2d(param[layer->weight], out, in),
-                                   .c = dpb_tensor_2d(y, samples, out),
-                                   .bias = layer->bias < 0 ? NULL : param[layer->bias],
+    struct dpb_matmul_args args = {.a = matrix(linear->dtype, linear->x, linear->samples, in),
+                                   .b = matrix(linear->dtype, linear->weight, out, in),
+                                   .c = matrix(linear->dtype, y, linear->samples, out),
+                                   .bias = linear->bias,
                                    .trans_b = true,
                                    .relu = layer->relu};
 
     return dpb_launch(launcher, layer->op.fwd, DPB_OP_MATMUL, &args);
 }
 
-dpb_status dpb_linear_backward(const struct dpb_launcher *launcher, const struct dpb_layer *layer,
-                               int64_t samples, const float *x, float *const *param,
-                               float *const *grad, const float *dy, float *dx, dpb_grad_ready ready,
-                               void *ctx)
+dpb_status dpb_linear_backward_typed(const struct dpb_launcher *launcher,
+                                     const struct dpb_layer *layer, const struct dpb_linear *linear,
+                                     float *const *grad, const void *dy, void *dx,
+                                     dpb_grad_ready ready, void *ctx)
 {
-    int64_t in = layer->in[2], out = layer->out[2];
-    struct dpb_tensor of_output = dpb_tensor_2d((float *)dy, samples, out);
+    int64_t in = layer->in[2], out = layer->out[2], samples = linear->samples;
+    struct dpb_tensor of_output = matrix(linear->dtype, dy, samples, out);
     struct dpb_bias_args bias = {.y = of_output, .bias = grad[layer->bias]};
     struct dpb_matmul_args args = {.a = of_output,
-                                   .b = dpb_tensor_2d((float *)x, samples, in),
+                                   .b = matrix(linear->dtype, linear->x, samples, in),
                                    .c = dpb_tensor_2d(grad[layer->weight], out, in),
                                    .trans_a = true};
 
@@ -62,9 +72,32 @@ dpb_status dpb_linear_backward(const struct dpb_launcher *launcher, const struct
     if (!dx)
         return DPB_OK;
     args = (struct dpb_matmul_args){.a = of_output,
-                                    .b = dpb_tensor_2d(param[layer->weight], out, in),
-                                    .c = dpb_tensor_2d(dx, samples, in)};
+                                    .b = matrix(linear->dtype, linear->weight, out, in),
+                                    .c = matrix(linear->dtype, dx, samples, in)};
     return dpb_launch(launcher, layer->op.bwd_data, DPB_OP_MATMUL, &args);
+}
+
+dpb_status dpb_linear_forward(const struct dpb_launcher *launcher, const struct dpb_layer *layer,
+                              int64_t samples, const float *x, float *const *param, float *y)
+{
+    const struct dpb_linear linear = {.dtype = DPB_F32,
+                                      .samples = samples,
+                                      .x = x,
+                                      .weight = param[layer->weight],
+                                      .bias = layer->bias < 0 ? NULL : param[layer->bias]};
+
+    return dpb_linear_forward_typed(launcher, layer, &linear, y);
+}
+
+dpb_status dpb_linear_backward(const struct dpb_launcher *launcher, const struct dpb_layer *layer,
+                               int64_t samples, const float *x, float *const *param,
+                               float *const *grad, const float *dy, float *dx, dpb_grad_ready ready,
+                               void *ctx)
+{
+    const struct dpb_linear linear = {
+            .dtype = DPB_F32, .samples = samples, .x = x, .weight = param[layer->weight]};
+
+    return dpb_linear_backward_typed(launcher, layer, &linear, grad, dy, dx, ready, ctx);
 }
 
 bool dpb_label_wins(const float *value, int64_t classes, int32_t label)

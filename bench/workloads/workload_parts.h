@@ -21,9 +21,26 @@ dpb_status dpb_gradients_clear(const struct dpb_launcher *launcher, const struct
                                float *const *grad, const float *zeros, dpb_grad_ready ready,
                                void *ctx);
 
-/* A linear layer of a layer list, whose parameters are numbered in `param` and `grad`. Forward: y
- * [samples, out] of x [samples, in]. Backward, of dy after its ReLU: the gradients of bias and
- * weight, each reported, and then dx unless NULL, so that gradients travel while it is computed. */
+/* What a linear layer reads. */
+struct dpb_linear {
+    enum dpb_dtype dtype; /* of x, weight and y and of the gradients of x and y */
+    int64_t samples;
+    const void *x, *weight; /* [samples, in], [out, in] */
+    const float *bias;      /* [out] or NULL */
+};
+
+/* A linear layer in any type. Forward: y [samples, out]. Backward, of dy after its ReLU: the fp32
+ * gradients of bias and weight, by number in `grad`, each reported, and then dx unless NULL, so
+ * that gradients travel while it is computed. */
+dpb_status dpb_linear_forward_typed(const struct dpb_launcher *launcher,
+                                    const struct dpb_layer *layer, const struct dpb_linear *linear,
+                                    void *y);
+dpb_status dpb_linear_backward_typed(const struct dpb_launcher *launcher,
+                                     const struct dpb_layer *layer, const struct dpb_linear *linear,
+                                     float *const *grad, const void *dy, void *dx,
+                                     dpb_grad_ready ready, void *ctx);
+
+/* The same in fp32, of a layer whose parameters are numbered in `param` and `grad`. */
 dpb_status dpb_linear_forward(const struct dpb_launcher *launcher, const struct dpb_layer *layer,
                               int64_t samples, const float *x, float *const *param, float *y);
 dpb_status dpb_linear_backward(const struct dpb_launcher *launcher, const struct dpb_layer *layer,
