@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "dpb_log.h"
 #include "dpb_str.h"
@@ -165,6 +166,13 @@ dpb_status dpb_dataset_kind_for(const char *name, const struct dpb_model *model,
         }
     }
     return DPB_ERR_INTERNAL; /* synthetic fits everything */
+}
+
+int64_t dpb_file_bytes(const char *path)
+{
+    struct stat info;
+
+    return stat(path, &info) == 0 ? (int64_t)info.st_size : 0;
 }
 
 /* ---- open ---- */

@@ -155,6 +155,8 @@ dpb_status dpb_source_open_cifar(const struct dpb_dataset_config *config, enum d
     *source = (struct dpb_source){.ctx = set,
                                   .samples = (int64_t)set->records.length / RECORD_BYTES,
                                   .origin = origin,
+                                  .files = split == DPB_SPLIT_TRAIN ? 5 : 1,
+                                  .file_bytes = (int64_t)set->records.length,
                                   .fetch = fetch,
                                   .close = close_cifar};
     return DPB_OK;

@@ -30,6 +30,7 @@ struct idx_images {
     const struct dpb_model *model;
     int64_t elements; /* per image */
     struct dpb_idx images, labels;
+    int64_t file_bytes;  /* of both files */
     float value_of[256]; /* a pixel's byte, normalised */
 };
 
@@ -163,6 +164,8 @@ static dpb_status read_files(struct idx_images *set, const char *folder, enum dp
     st = read_file(collection, folder, file_name(split, false), 1, &labels_path, &set->labels);
     if (st == DPB_OK)
         st = check_files(set, *images_path, labels_path);
+    if (st == DPB_OK)
+        set->file_bytes = dpb_file_bytes(*images_path) + dpb_file_bytes(labels_path);
     free(labels_path);
     return st;
 }
@@ -194,6 +197,8 @@ dpb_status dpb_source_open_idx(const struct dpb_dataset_config *config, enum dpb
     *source = (struct dpb_source){.ctx = set,
                                   .samples = set->images.dim[0],
                                   .origin = images_path,
+                                  .files = 2,
+                                  .file_bytes = set->file_bytes,
                                   .fetch = fetch,
                                   .close = close_images};
     return DPB_OK;

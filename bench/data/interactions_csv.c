@@ -237,6 +237,8 @@ dpb_status dpb_source_open_interactions_csv(const struct dpb_dataset_config *con
     *source = (struct dpb_source){.ctx = set,
                                   .samples = split == DPB_SPLIT_TRAIN ? set->rows - test : test,
                                   .origin = origin,
+                                  .files = 1,
+                                  .file_bytes = dpb_file_bytes(origin),
                                   .fetch = fetch,
                                   .close = close_interactions};
     return DPB_OK;

@@ -53,6 +53,9 @@ dpb_status dpb_source_open_synthetic_interactions(const struct dpb_dataset_confi
 /* What the network takes: "28x28x1 images of 10 classes". */
 void dpb_model_describe(const struct dpb_model *model, char *text, size_t bytes);
 
+/* Bytes of a file, 0 when there is none. */
+int64_t dpb_file_bytes(const char *path);
+
 /* How many samples a synthetic split has. */
 static inline int64_t dpb_synthetic_samples(const struct dpb_dataset_config *config,
                                             enum dpb_split split)

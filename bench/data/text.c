@@ -187,6 +187,8 @@ dpb_status dpb_source_open_text(const struct dpb_dataset_config *config, enum dp
     *source = (struct dpb_source){.ctx = set,
                                   .samples = sample_count(set),
                                   .origin = origin,
+                                  .files = 1,
+                                  .file_bytes = dpb_file_bytes(origin),
                                   .fetch = fetch,
                                   .close = close_text};
     return DPB_OK;

@@ -196,6 +196,24 @@ static bool put_loss_curve(const struct dpb_launch_result *result, size_t steps,
     return finite;
 }
 
+/* What rank 0 trained on, and which files each rank read or mapped for it. */
+static dpb_json *data_json(const struct dpb_launch_result *result)
+{
+    static const char *const keys[][2] = {{"files", "rank_files"},
+                                          {"file_bytes", "rank_file_bytes"}};
+    dpb_json *data = dpb_json_copy(dpb_json_get(result->ranks[0], "dataset"));
+    for (int k = 0; k < 2; k++) {
+        dpb_json *ranks = dpb_json_array();
+        for (int r = 0; r < result->rank_count; r++) {
+            const dpb_json *dataset = dpb_json_get(result->ranks[r], "dataset");
+            int64_t number = dpb_json_as_int(dpb_json_get(dataset, keys[k][0]), 0);
+            dpb_json_append(ranks, dpb_json_int(number));
+        }
+        dpb_json_set(data, keys[k][1], ranks);
+    }
+    return data;
+}
+
 /* True when every loss was finite. */
 static bool put_training(const struct dpb_cell_outcome *o, dpb_json *record)
 {
@@ -220,7 +238,7 @@ static bool put_training(const struct dpb_cell_outcome *o, dpb_json *record)
         dpb_json_set_absent(training, "test_accuracy", "not evaluated (--evaluate, --epochs)");
     dpb_json_set_int(training, "test_samples", samples);
     dpb_json_set(record, "training", training);
-    dpb_json_set(record, "data", dpb_json_copy(dpb_json_get(result->ranks[0], "dataset")));
+    dpb_json_set(record, "data", data_json(result));
     return finite;
 }
 

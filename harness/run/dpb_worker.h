@@ -16,6 +16,8 @@ extern "C" {
 /* What the launcher asks of every rank. */
 struct dpb_job {
     const dpb_config *config; /* resolved cell */
+    int data_ranks; /* one rank takes every batch as so many ranks would from their shards; 0: the
+                       ranks are as many as they are */
     bool verify;    /* replicas are compared after every step, nothing is timed or traced */
     bool integers;  /* the registry's integer workload instead of the config's: gradients
                        are summed, the optimizer is that workload's */

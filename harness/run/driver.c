@@ -64,6 +64,9 @@ static dpb_status check_data(const struct dpb_experiment *e, const struct dpb_mo
             .file = e->data_file,
             .model = model,
             .seed = (uint64_t)e->seed,
+            .sharding = (enum dpb_sharding)e->sharding,
+            .owners = (int)e->ranks,
+            .owner = DPB_ALL_OWNERS,
     };
     static const enum dpb_split splits[] = {DPB_SPLIT_TRAIN, DPB_SPLIT_TEST};
     for (int i = 0; i < 2; i++) {
@@ -117,8 +120,10 @@ static dpb_status check_launched_once(void)
 
 static bool same_data(const struct dpb_experiment *a, const struct dpb_experiment *b)
 {
+    bool dealt = a->data == DPB_DATA_PACKED || a->sharding == DPB_SHARDING_SHARDS;
     return a->data == b->data && strcmp(a->data_dir, b->data_dir) == 0 &&
-           strcmp(a->data_file, b->data_file) == 0;
+           strcmp(a->data_file, b->data_file) == 0 && a->sharding == b->sharding &&
+           (!dealt || a->ranks == b->ranks);
 }
 
 dpb_status dpb_driver_preflight(const struct dpb_registry *registry, const struct dpb_plan *plan)

@@ -48,6 +48,16 @@ static const struct dpb_choice data_choices[] = {
         {NULL, 0, NULL},
 };
 
+static const struct dpb_choice sharding_choices[] = {
+        {"auto", DPB_SHARDING_AUTO,
+         "shards where every one of several ranks has as many of them, and as many samples; else "
+         "samples"},
+        {"samples", DPB_SHARDING_SAMPLES, "each takes its slice of one shuffled order of them all"},
+        {"shards", DPB_SHARDING_SHARDS,
+         "rank r of n opens the shards s with s mod n = r only (packed data)"},
+        {NULL, 0, NULL},
+};
+
 #define TRAIN "Training"
 #define SCALE "Scaling"
 #define DATA  "Data"
@@ -113,6 +123,8 @@ static const struct dpb_option rows[] = {
      .help = "folder with the data set's files; empty: where the system installs them", .flags = DPB_OPT_NO_RECORD},
     {.name = "data-file", .type = DPB_OPT_TEXT, .offset = AT(data_file), .default_text = "", .category = DATA,
      .help = "file with the data, for the kinds of --data that are one file", .flags = DPB_OPT_NO_RECORD},
+    {.name = "sharding", .type = DPB_OPT_ENUM, .offset = AT(sharding), .default_text = "auto", .choices = sharding_choices, .category = DATA,
+     .help = "how samples come to ranks"},
 
     {.name = "repeats", .type = DPB_OPT_INT, .offset = AT(repeats), .default_text = "1", .min = 1, .max = 10000, .category = MEAS,
      .help = "fresh launches of every cell; intervals come from them", .flags = DPB_OPT_NO_AXIS | DPB_OPT_NO_RECORD},

@@ -226,6 +226,7 @@ static dpb_status compare_with_alone(struct verifier *v, bool integers)
     DPB_TRY_GOTO(st, alone(v->config->config, &alone_config), out);
     tell(v, integers ? "integer gradients, one rank" : "one rank with the whole batch");
     job.config = alone_config;
+    job.data_ranks = (int)v->e->ranks;
     DPB_TRY_GOTO(st, train(v, &job, &one), out);
     compare_losses(v, &many, &one, integers);
     compare_params(v, &many, &one, integers);

@@ -30,6 +30,7 @@ dpb_json *dpb_job_to_json(const struct dpb_job *job)
 {
     dpb_json *json = dpb_json_object();
     dpb_json_set(json, "config", dpb_config_to_text_json(job->config));
+    dpb_json_set_int(json, "data_ranks", job->data_ranks);
     dpb_json_set_bool(json, "verify", job->verify);
     dpb_json_set_bool(json, "integers", job->integers);
     dpb_json_set_int(json, "plant_rank", job->plant_rank);
@@ -116,6 +117,7 @@ static dpb_status read_job(struct worker *w)
                                       &w->config));
     w->job = (struct dpb_job){
             .config = w->config,
+            .data_ranks = (int)dpb_json_as_int(dpb_json_get(w->message, "data_ranks"), 0),
             .verify = dpb_json_as_bool(dpb_json_get(w->message, "verify"), false),
             .integers = dpb_json_as_bool(dpb_json_get(w->message, "integers"), false),
             .plant_rank = (int)dpb_json_as_int(dpb_json_get(w->message, "plant_rank"), -1),
@@ -135,6 +137,20 @@ static dpb_status read_job(struct worker *w)
 
 /* ---- open ---- */
 
+/* Owners of unequally many samples leave out more than the remainder of a batch. */
+static void warn_of_dropped(const struct worker *w)
+{
+    struct dpb_dataset_info info;
+    int64_t dropped = dpb_loader_dropped_per_epoch(w->loader);
+    dpb_dataset_describe(w->train, &info);
+    if (w->rank != 0 || dropped < w->e->global_batch)
+        return;
+    dpb_warn("--sharding shards leaves out %lld of %lld samples in every epoch: the shards of some "
+             "ranks hold fewer than those of others",
+             (long long)dropped, (long long)info.samples);
+    dpb_log_hint("pack the data in a multiple of %d --shards, or say --sharding samples", w->size);
+}
+
 static dpb_status open_data(struct worker *w, const struct dpb_model *model)
 {
     struct dpb_dataset_config dataset = {
@@ -143,6 +159,9 @@ static dpb_status open_data(struct worker *w, const struct dpb_model *model)
             .file = w->e->data_file,
             .model = model,
             .seed = (uint64_t)w->e->seed,
+            .sharding = w->job.integers ? DPB_SHARDING_SAMPLES : (enum dpb_sharding)w->e->sharding,
+            .owners = w->job.data_ranks > 0 ? w->job.data_ranks : w->size,
+            .owner = w->job.data_ranks > 0 ? DPB_ALL_OWNERS : w->rank,
     };
     DPB_TRY(dpb_dataset_open(&dataset, DPB_SPLIT_TRAIN, &w->train));
     struct dpb_loader_config loader = {
@@ -156,6 +175,7 @@ static dpb_status open_data(struct worker *w, const struct dpb_model *model)
             .background = true,
     };
     DPB_TRY(dpb_loader_open(&loader, &w->loader));
+    warn_of_dropped(w);
     bool evaluate = w->e->evaluate == DPB_EVALUATE_ON ||
                     (w->e->evaluate == DPB_EVALUATE_AUTO && w->e->epochs > 0);
     if (!evaluate || w->job.verify)
@@ -413,6 +433,11 @@ static dpb_json *dataset_json(const struct worker *w)
     dpb_json_set_bool(json, "synthetic", info.synthetic);
     dpb_json_set_string(json, "source", info.source);
     dpb_json_set_int(json, "samples", info.samples);
+    dpb_json_set_string(json, "sharding",
+                        info.deal.sharding == DPB_SHARDING_SHARDS ? "shards" : "samples");
+    dpb_json_set_int(json, "shards", info.deal.shards);
+    dpb_json_set_int(json, "files", info.files);
+    dpb_json_set_int(json, "file_bytes", info.file_bytes);
     dpb_json_set_int(json, "steps_per_epoch", dpb_loader_steps_per_epoch(w->loader));
     dpb_json_set_int(json, "dropped_per_epoch", dpb_loader_dropped_per_epoch(w->loader));
     return json;

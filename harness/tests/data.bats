@@ -41,6 +41,47 @@ train() {
     assert_json b/records.jsonl 'd[0]["training"]' "$training"
 }
 
+@test "each rank reads its own shards only, and the record says which" {
+    make_idx
+    "$DPBENCH" data pack --data fashion-mnist --data-dir idx --shards 4 -o packed
+    train --data packed --data-dir packed -o out
+    assert_json out/records.jsonl \
+        'd[0]["config"]["sharding"], d[0]["data"]["sharding"], d[0]["data"]["shards"]' \
+        '["auto", "shards", 4]'
+    bytes=$(($(stat -c %s packed/train-00000.dpbs) + $(stat -c %s packed/train-00002.dpbs)))
+    assert_json out/records.jsonl 'd[0]["data"]["rank_files"], d[0]["data"]["rank_file_bytes"]' \
+        "[[2, 2], [$bytes, $bytes]]"
+    assert_json out/records.jsonl 'd[0]["training"]["test_samples"]' 20
+    train --data packed --data-dir packed --sharding samples -o samples
+    assert_json samples/records.jsonl 'd[0]["data"]["sharding"], d[0]["data"]["rank_files"]' \
+        '["samples", [4, 4]]'
+    dpbench verify --workload mnist-mlp --ranks 2 --batch-per-rank 8 --data packed \
+        --data-dir packed --sharding shards --seed 7
+    assert_exit 0
+    assert_output 'ok +parameters follow one big batch'
+}
+
+@test "too few shards, and unequal ones, are named" {
+    make_idx
+    "$DPBENCH" data pack --data mnist --data-dir idx --shards 3 -o packed
+    run_packed() {
+        dpbench run --workload mnist-mlp --batch-per-rank 4 --steps 4 --warmup 2 --trace-steps 0 \
+            --probe-retries 0 --data packed --data-dir packed --sharding shards "$@"
+    }
+    run_packed --ranks 4 -o out
+    assert_exit 2
+    assert_output 'packed" has 3 shards of "train", too few for 4 ranks'
+    assert_output 'dpbench data pack --shards 4'
+    [ ! -e out ]
+    run_packed --ranks 2 -o out
+    assert_exit 0
+    assert_output 'leaves out 32 of 80 samples in every epoch'
+    assert_json out/records.jsonl 'd[0]["data"]["steps_per_epoch"]' 6
+    dpbench run --workload mnist-mlp --data synthetic --sharding shards -o none
+    assert_exit 2
+    assert_output '--data synthetic has no shards'
+}
+
 @test "damaged shards are named, and so is where" {
     make_idx
     "$DPBENCH" data pack --data mnist --data-dir idx -o packed
