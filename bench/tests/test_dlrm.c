@@ -103,6 +103,7 @@ static void test_parameters_are_mlperfs(void **state)
     check_mlps(model, 0, DPB_TEST_DATA "/dlrm_mlperf_dense.csv");
     for (int i = 0; i < 16; i++)
         assert_int_equal(model->ready_order[i], 15 - i);
+    assert_true(dpb_model_has_tables(model));
     assert_int_equal(model->tables, 26);
     assert_int_equal(model->table_rows[0], 100000);
     assert_int_equal(model->table_rows[1], 39060);
@@ -126,6 +127,7 @@ static void test_sparse_tables_are_no_parameters(void **state)
 
     (void)state;
     assert_int_equal(dpb_model_param_elements(model), 475985);
+    assert_true(dpb_model_has_tables(model));
     assert_int_equal(dpb_model_fwd_macs_per_sample(model), 474368 + 351 * 16);
     assert_int_equal(model->table_rows[25], 10000);
     check_mlps(model, 0, DPB_TEST_DATA "/dlrm_kaggle_dense.csv");

@@ -73,7 +73,7 @@ struct dpb_model {
 /* Sums over a model: parameters, and MACs of one sample forward. */
 int64_t dpb_model_param_elements(const struct dpb_model *model);
 int64_t dpb_model_fwd_macs_per_sample(const struct dpb_model *model);
-/* Has it parameters that are embedding tables? */
+/* Has it embedding tables, among its parameters or beside them? */
 bool dpb_model_has_tables(const struct dpb_model *model);
 
 /* One rank's share of a global batch. */

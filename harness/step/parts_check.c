@@ -112,6 +112,8 @@ int64_t dpb_model_fwd_macs_per_sample(const struct dpb_model *model)
 
 bool dpb_model_has_tables(const struct dpb_model *model)
 {
+    if (model->tables > 0)
+        return true;
     for (int p = 0; p < model->param_count; p++)
         if (model->params[p].table)
             return true;
