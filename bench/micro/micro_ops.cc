@@ -1,337 +1,291 @@
-// micro_ops.cc: throughput of the CPU device's operators, one thread.
+// micro_ops.cc: throughput of the CPU device's operators at the shapes of the networks, one thread.
 //
-// `of_peak` is the operator's rate over the rate of fused multiply-adds in registers, both of this
-// run: the peak is taken before and after each benchmark, since on a shared machine it changes. The
-// fastest single launch counts for it (`best_us`), which survives stolen time where a mean does
-// not.
+//   dpb_micro_ops [--benchmark_filter=REGEX] [other options of Google Benchmark]
+//   dpb_micro_ops --complete    does every operator have a benchmark? Runs none
+//
+// Exit status: 0; 1 when a result is wrong, an operator fails or has no benchmark; 2 for a wrong
+// command line or a filter that selects nothing; 3 when the device cannot be opened.
 
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
+#include <cstring>
 #include <limits>
+#include <memory>
+#include <set>
+#include <string>
 #include <vector>
 
 #include <benchmark/benchmark.h>
 
+#include "capture.h"
 #include "dpb_clock.h"
 #include "dpb_device_cpu.h"
-#include "dpb_rng.h"
+#include "dpb_reference.h"
+#include "dpb_workloads.h"
+#include "extra_problems.h"
 #include "fma_peak.h"
+#include "limits.h"
+#include "op_problem.h"
 
 namespace
 {
 
+// The reference is slow: larger problems are checked in a smaller size.
+constexpr double reference_flops = 2.5e8;
+
 dpb_device *device;
+int failures;
 
-class floats
-{
-  public:
-    explicit floats(int64_t numel)
-    {
-        dpb_rng rng;
-        void *memory = nullptr;
-
-        dpb_rng_init(&rng, 1, 0);
-        if (dpb_device_cpu_ops.alloc(device, size_t(numel) * sizeof(float), &memory) != DPB_OK)
-            return;
-        data_ = static_cast<float *>(memory);
-        for (int64_t i = 0; i < numel; i++)
-            data_[i] = float(dpb_rng_uniform(&rng) - 0.5);
-    }
-    floats(const floats &) = delete;
-    floats &operator=(const floats &) = delete;
-    ~floats()
-    {
-        dpb_device_cpu_ops.free(device, data_);
-    }
-    float *get() const
-    {
-        return data_;
-    }
-
-  private:
-    float *data_ = nullptr; // NULL when there is no memory: the launch then refuses
+struct bench {
+    std::string name;
+    dpb_op op;
+    dpb_dtype dtype;
+    std::vector<char> args; // its pointers lead nowhere
 };
 
-void measure(benchmark::State &state, dpb_op op, const void *args, double flops)
+std::vector<bench> benches;
+
+void fail(benchmark::State &state, const std::string &why)
 {
-    double peak = dpb_fma_peak_flops_per_s();
+    failures++;
+    state.SkipWithError(why.c_str());
+}
+
+// ---- one operator ----
+
+// The problem of the benchmark that runs: Google Benchmark calls a benchmark several times to find
+// out how often to repeat it.
+struct {
+    const bench *of;
+    std::unique_ptr<op_problem> problem;
+    std::string error;
+} current;
+
+std::string check_smaller(const bench &b)
+{
+    std::vector<char> args = b.args;
+
+    op_reduce(b.op, args.data(), reference_flops);
+
+    op_problem smaller(device, b.op, args.data(), b.dtype);
+
+    return smaller.error().empty() ? smaller.compare() : smaller.error();
+}
+
+void prepare(const bench &b)
+{
+    bool large = op_flops(b.op, b.args.data()) > reference_flops;
+
+    current.problem.reset();
+    current.of = &b;
+    current.error = large ? check_smaller(b) : "";
+    if (!current.error.empty())
+        return;
+    current.problem = std::make_unique<op_problem>(device, b.op, b.args.data(), b.dtype);
+    current.error = current.problem->error();
+    if (current.error.empty() && !large)
+        current.error = current.problem->compare();
+}
+
+// What this thread can do now, for a problem like this one.
+struct limits {
+    double flops = 0.0, bytes = 0.0; // the problem's
+    double product = 0.0, memory = 0.0;
+
+    explicit limits(const bench &b)
+        : flops(op_flops(b.op, b.args.data())), bytes(op_bytes(b.op, current.problem->args()))
+    {
+    }
+    // Again: the best counts, since neighbours can only slow it down.
+    void measure(dpb_dtype dtype)
+    {
+        if (flops > 0.0)
+            product = std::max(product, limit_matmul(device, dtype));
+        memory = std::max(memory, limit_memory(device, bytes));
+    }
+    bool known() const
+    {
+        return memory > 0.0 && (flops == 0.0 || product > 0.0);
+    }
+};
+
+void report(benchmark::State &state, const limits &limits, double best_ns)
+{
+    double product_ns = limits.flops > 0.0 ? 1e9 * limits.flops / limits.product : 0.0;
+    double memory_ns = 1e9 * limits.bytes / limits.memory;
+
+    state.counters["best_us"] = best_ns / 1e3;
+    if (limits.flops > 0.0)
+        state.counters["GFLOP/s"] = limits.flops / best_ns;
+    state.counters["GB/s"] = limits.bytes / best_ns;
+    state.counters["share_of_limit"] = std::max(product_ns, memory_ns) / best_ns;
+    state.SetLabel(product_ns > memory_ns ? "limit: matmul" : "limit: memory");
+}
+
+// The fastest launch counts, which survives stolen time where a mean does not.
+void run(benchmark::State &state, const bench &b)
+{
     int64_t best_ns = std::numeric_limits<int64_t>::max();
 
-    // The first launch makes the kernel.
-    if (dpb_op_launch(device, op, args, nullptr) != DPB_OK) {
-        state.SkipWithError("the operator cannot be launched");
+    if (current.of != &b)
+        prepare(b);
+    if (!current.error.empty()) {
+        fail(state, current.error);
+        return;
+    }
+
+    limits limits(b);
+
+    limits.measure(b.dtype);
+    // The first launch makes the kernel, where the comparison has not.
+    if (!limits.known() ||
+        dpb_op_launch(device, b.op, current.problem->args(), nullptr) != DPB_OK) {
+        fail(state, "the operator cannot be launched, or its limits not be measured");
         return;
     }
     for (auto _ : state) {
         int64_t begin_ns = dpb_clock_now_ns();
 
-        if (dpb_op_launch(device, op, args, nullptr) != DPB_OK) {
-            state.SkipWithError("the operator failed");
+        if (dpb_op_launch(device, b.op, current.problem->args(), nullptr) != DPB_OK) {
+            fail(state, "the operator failed");
             return;
         }
         best_ns = std::min(best_ns, dpb_clock_now_ns() - begin_ns);
     }
-    peak = std::max(peak, dpb_fma_peak_flops_per_s());
-    best_ns = std::max<int64_t>(best_ns, 1);
-    state.counters["best_us"] = double(best_ns) / 1e3;
-    if (flops > 0.0)
-        state.counters["best_GFLOP/s"] = flops / double(best_ns);
-    // Above 1 the peak was taken while somebody else had the core, or is wrong: say nothing then.
-    if (flops > 0.0 && peak > 0.0 && 1e9 * flops / double(best_ns) > peak)
-        state.SkipWithError("faster than the peak that was measured: run again on a quieter core");
-    else if (flops > 0.0 && peak > 0.0)
-        state.counters["of_peak"] = 1e9 * flops / double(best_ns) / peak;
+    limits.measure(b.dtype);
+    report(state, limits, double(std::max<int64_t>(best_ns, 1)));
 }
 
-struct conv_shape {
-    const char *name;
-    int64_t n, size, in, out, kernel;
-    int stride, pad;
-};
-
-const conv_shape convs[] = {
-        {"mnist-cnn/conv1", 64, 28, 1, 32, 3, 1, 0},  {"mnist-cnn/conv2", 64, 26, 32, 64, 3, 1, 0},
-        {"resnet50/3x3/56", 4, 56, 64, 64, 3, 1, 1},  {"resnet50/1x1/56", 4, 56, 64, 256, 1, 1, 0},
-        {"resnet50/3x3s2", 4, 56, 128, 128, 3, 2, 1}, {"resnet50/3x3/7", 4, 7, 512, 512, 3, 1, 1},
-};
-
-void run_conv(benchmark::State &state, const conv_shape &s, dpb_op op)
+// The limit of compute itself, beside what the CPU can do in registers, in fp32.
+void run_limit(benchmark::State &state)
 {
-    int64_t out_size = (s.size + 2 * s.pad - s.kernel) / s.stride + 1;
-    floats x(s.n * s.size * s.size * s.in), w(s.out * s.in * s.kernel * s.kernel);
-    floats y(s.n * out_size * out_size * s.out), bias(s.out);
-    dpb_conv_args args = {};
+    double best = 0.0, peak = dpb_fma_peak_flops_per_s();
 
-    args.x = dpb_tensor_4d(x.get(), s.n, s.size, s.size, s.in);
-    args.w = dpb_tensor_4d(w.get(), s.out, s.in, s.kernel, s.kernel);
-    args.y = dpb_tensor_4d(y.get(), s.n, out_size, out_size, s.out);
-    args.bias = bias.get();
-    args.stride = s.stride;
-    args.pad = s.pad;
-    measure(state, op, &args,
-            2.0 * double(s.n * out_size * out_size * s.out * s.in * s.kernel * s.kernel));
-}
-
-struct matmul_shape {
-    const char *name;
-    int64_t m, n, k;
-    bool trans_a, trans_b;
-};
-
-const matmul_shape matmuls[] = {
-        {"mnist-cnn/fc1/fwd", 64, 128, 9216, false, true},
-        {"mnist-cnn/fc1/bwd-data", 64, 9216, 128, false, false},
-        {"mnist-cnn/fc1/bwd-weights", 128, 9216, 64, true, false},
-};
-
-void run_matmul(benchmark::State &state, const matmul_shape &s)
-{
-    floats a(s.m * s.k), b(s.k * s.n), c(s.m * s.n);
-    dpb_matmul_args args = {};
-
-    args.a = s.trans_a ? dpb_tensor_2d(a.get(), s.k, s.m) : dpb_tensor_2d(a.get(), s.m, s.k);
-    args.b = s.trans_b ? dpb_tensor_2d(b.get(), s.n, s.k) : dpb_tensor_2d(b.get(), s.k, s.n);
-    args.c = dpb_tensor_2d(c.get(), s.m, s.n);
-    args.trans_a = s.trans_a;
-    args.trans_b = s.trans_b;
-    measure(state, DPB_OP_MATMUL, &args, 2.0 * double(s.m * s.n * s.k));
-}
-
-// Limited by memory: bytes count, not operations.
-void run_sgd(benchmark::State &state)
-{
-    const int64_t count = 1199882; // mnist-cnn
-    floats param(count), grad(count), momentum(count);
-    dpb_sgd_args args = {};
-
-    args.param = param.get();
-    args.grad = grad.get();
-    args.momentum = momentum.get();
-    args.count = count;
-    args.lr = 1e-6f;
-    args.mu = 0.9f;
-    measure(state, DPB_OP_SGD_MOMENTUM, &args, 0.0);
-    state.SetBytesProcessed(state.iterations() * count * 20); // 3 reads, 2 writes
-}
-
-// One layer of BERT-base on 8 sequences of 128 tokens. Where memory limits, bytes are counted that
-// an operator must read and write once.
-const int64_t tokens = 8 * 128, width = 768, vocabulary = 30522;
-
-void run_attention(benchmark::State &state, dpb_op op)
-{
-    const int64_t heads = 12, depth = 64, scores = 8 * heads * 128 * 128;
-    floats qkv(tokens * 3 * width), dqkv(tokens * 3 * width), y(tokens * width), dy(tokens * width);
-    floats prob(scores), workspace(scores);
-    dpb_attention_args args = {};
-    auto view = [&](float *data) {
-        return dpb_tensor_4d(data, 8, 128, heads, depth);
-    };
-
-    args.q = view(qkv.get());
-    args.k = view(qkv.get() + width);
-    args.v = view(qkv.get() + 2 * width);
-    args.dq = view(dqkv.get());
-    args.dk = view(dqkv.get() + width);
-    args.dv = view(dqkv.get() + 2 * width);
-    args.y = view(y.get());
-    args.dy = view(dy.get());
-    args.prob = dpb_tensor_4d(prob.get(), 8, heads, 128, 128);
-    args.workspace = workspace.get();
-    args.stride = 3 * width;
-    args.scale = 0.125f;
-    measure(state, op, &args,
-            (op == DPB_OP_ATTENTION_FWD ? 2.0 : 4.0) * 2.0 * double(scores * depth));
-}
-
-void run_layernorm(benchmark::State &state, dpb_op op)
-{
-    floats x(tokens * width), y(tokens * width), dy(tokens * width), dx(tokens * width);
-    floats gamma(width), beta(width), dgamma(width), dbeta(width), mean(tokens), rstd(tokens);
-    dpb_layernorm_args args = {};
-
-    args.x = dpb_tensor_2d(x.get(), tokens, width);
-    args.y = dpb_tensor_2d(y.get(), tokens, width);
-    args.dy = dpb_tensor_2d(dy.get(), tokens, width);
-    args.dx = dpb_tensor_2d(dx.get(), tokens, width);
-    args.gamma = gamma.get();
-    args.beta = beta.get();
-    args.dgamma = dgamma.get();
-    args.dbeta = dbeta.get();
-    args.save_mean = mean.get();
-    args.save_rstd = rstd.get();
-    args.eps = 1e-5f;
-    measure(state, op, &args, 0.0);
-    state.SetBytesProcessed(state.iterations() * tokens * width *
-                            (op == DPB_OP_LAYERNORM_FWD ? 8 : 12));
-}
-
-void run_gelu(benchmark::State &state, dpb_op op)
-{
-    const int64_t count = tokens * 4 * width;
-    floats x(count), y(count), dy(count), dx(count);
-    dpb_activation_args args = {};
-
-    args.x = dpb_tensor_1d(x.get(), count);
-    args.y = dpb_tensor_1d(y.get(), count);
-    args.dy = dpb_tensor_1d(dy.get(), count);
-    args.dx = dpb_tensor_1d(dx.get(), count);
-    measure(state, op, &args, 0.0);
-    state.SetBytesProcessed(state.iterations() * count * (op == DPB_OP_GELU_FWD ? 8 : 12));
-}
-
-void run_dropout(benchmark::State &state)
-{
-    floats x(tokens * width), y(tokens * width);
-    dpb_dropout_args args = {};
-
-    args.x = dpb_tensor_1d(x.get(), tokens * width);
-    args.y = dpb_tensor_1d(y.get(), tokens * width);
-    args.keep = 0.9f;
-    measure(state, DPB_OP_DROPOUT_FWD, &args, 0.0);
-    state.SetBytesProcessed(state.iterations() * tokens * width * 8);
-}
-
-void run_embedding(benchmark::State &state, dpb_op op)
-{
-    floats table(vocabulary * width), y(tokens * width);
-    std::vector<int32_t> ids(tokens);
-    dpb_embedding_args args = {};
-    dpb_rng rng;
-
-    dpb_rng_init(&rng, 1, 1);
-    for (int32_t &id : ids)
-        id = int32_t(dpb_rng_below(&rng, vocabulary));
-    args.table = args.dtable = dpb_tensor_2d(table.get(), vocabulary, width);
-    args.y = args.dy = dpb_tensor_2d(y.get(), tokens, width);
-    args.ids = ids.data();
-    measure(state, op, &args, 0.0);
-    state.SetBytesProcessed(state.iterations() * width * 4 *
-                            (op == DPB_OP_EMBEDDING_FWD ? 2 * tokens : vocabulary + 3 * tokens));
-}
-
-// The masked positions' words, 20 for a sequence.
-void run_softmax_xent(benchmark::State &state, dpb_op op)
-{
-    const int64_t rows = 8 * 20;
-    floats logits(rows * vocabulary), prob(rows * vocabulary), dlogits(rows * vocabulary);
-    floats loss(rows);
-    std::vector<int32_t> label(rows);
-    dpb_softmax_xent_args args = {};
-
-    args.logits = dpb_tensor_2d(logits.get(), rows, vocabulary);
-    args.prob = dpb_tensor_2d(prob.get(), rows, vocabulary);
-    args.dlogits = dpb_tensor_2d(dlogits.get(), rows, vocabulary);
-    args.label = label.data();
-    args.loss = loss.get();
-    args.scale = 1.0f / float(rows);
-    measure(state, op, &args, 0.0);
-    state.SetBytesProcessed(state.iterations() * rows * vocabulary * 8);
-}
-
-struct sequence_bench {
-    dpb_op op;
-    void (*run)(benchmark::State &state, dpb_op op);
-};
-
-const sequence_bench sequence_benches[] = {
-        {DPB_OP_ATTENTION_FWD, run_attention},
-        {DPB_OP_ATTENTION_BWD, run_attention},
-        {DPB_OP_LAYERNORM_FWD, run_layernorm},
-        {DPB_OP_LAYERNORM_BWD, run_layernorm},
-        {DPB_OP_GELU_FWD, run_gelu},
-        {DPB_OP_GELU_BWD, run_gelu},
-        {DPB_OP_EMBEDDING_FWD, run_embedding},
-        {DPB_OP_EMBEDDING_BWD, run_embedding},
-        {DPB_OP_SOFTMAX_XENT_FWD, run_softmax_xent},
-        {DPB_OP_SOFTMAX_XENT_BWD, run_softmax_xent},
-};
-
-void add_benchmarks()
-{
-    const dpb_op conv_ops[] = {DPB_OP_CONV_FWD, DPB_OP_CONV_BWD_DATA, DPB_OP_CONV_BWD_WEIGHTS};
-    char name[128];
-
-    for (const auto &shape : convs) {
-        for (dpb_op op : conv_ops) {
-            snprintf(name, sizeof(name), "%s/%s", shape.name, dpb_op_text(op));
-            benchmark::RegisterBenchmark(name, [&shape, op](benchmark::State &state) {
-                run_conv(state, shape, op);
-            });
-        }
+    for (auto _ : state)
+        best = std::max(best, limit_matmul(device, DPB_F32));
+    if (best == 0.0) {
+        fail(state, "the limit cannot be measured");
+        return;
     }
-    for (const auto &shape : matmuls)
-        benchmark::RegisterBenchmark(shape.name, [&shape](benchmark::State &state) {
-            run_matmul(state, shape);
-        });
-    benchmark::RegisterBenchmark("mnist-cnn/sgd-momentum", run_sgd);
-    for (const auto &bench : sequence_benches) {
-        snprintf(name, sizeof(name), "bert-base/%s", dpb_op_text(bench.op));
-        benchmark::RegisterBenchmark(name, [&bench](benchmark::State &state) {
-            bench.run(state, bench.op);
-        });
+    state.counters["GFLOP/s"] = best / 1e9;
+    if (peak > 0.0)
+        state.counters["share_of_limit"] = best / peak;
+    state.SetLabel("limit: multiply-adds in registers");
+}
+
+// ---- all of them ----
+
+// Once per operator, type and shapes, under the first network that has it.
+void add(const std::string &network, dpb_op op, const void *args, dpb_dtype dtype,
+         std::set<std::string> &known)
+{
+    const char *bytes = static_cast<const char *>(args);
+    bool cast = op == DPB_OP_CAST;
+    dpb_dtype shown = cast ? static_cast<const dpb_cast_args *>(args)->from.dtype : dtype;
+    char shapes[512];
+    std::string text = std::string(dpb_op_text(op)) + "/" + dpb_dtype_text(shown) + "/";
+
+    dpb_op_args_text(op, args, shapes, sizeof(shapes));
+    text += shapes;
+    std::replace(text.begin(), text.end(), ' ', '_');
+    if (known.insert(text).second)
+        benches.push_back({network + "/" + text, op, dtype,
+                           std::vector<char>(bytes, bytes + dpb_capture_args_bytes(op))});
+}
+
+void add_both(const std::string &network, dpb_op op, const void *args, std::set<std::string> &known)
+{
+    const dpb_device_ops &ops = *dpb_device_get_ops(device);
+
+    add(network, op, args, DPB_F32, known);
+    if (op != DPB_OP_CAST && ops.op_supported(device, op, DPB_BF16))
+        add(network, op, args, DPB_BF16, known);
+}
+
+bool add_all()
+{
+    const struct {
+        const dpb_workload_ops *workload;
+        int64_t samples;
+    } networks[] = {{&dpb_workload_resnet50_ops, 4},
+                    {&dpb_workload_bert_base_ops, 4},
+                    {&dpb_workload_gpt2_small_ops, 1},
+                    {&dpb_workload_dlrm_small_ops, 128},
+                    {&dpb_workload_mnist_cnn_ops, 64}};
+    std::set<std::string> known;
+
+    for (const auto &network : networks) {
+        dpb_capture capture;
+
+        if (dpb_capture_step(network.workload, network.samples, &capture) != DPB_OK)
+            return false;
+        for (int i = 0; i < capture.count; i++)
+            add_both(network.workload->name, capture.launch[i].op, capture.launch[i].args.bytes,
+                     known);
+        dpb_capture_release(&capture);
     }
-    benchmark::RegisterBenchmark("bert-base/dropout-fwd", run_dropout);
+    for (const extra_problem &extra : extra_problems())
+        add_both(extra.network, extra.op, extra.args.data(), known);
+    return true;
+}
+
+void register_all()
+{
+    benchmark::RegisterBenchmark("limit/matmul/fp32", run_limit);
+    for (const bench &b : benches)
+        benchmark::RegisterBenchmark(b.name.c_str(), [&b](benchmark::State &state) {
+            run(state, b);
+        });
+}
+
+// Has every operator a benchmark whose arrays are known? Says which have not.
+bool complete()
+{
+    bool all = true;
+
+    for (int op = 0; op < DPB_OP_COUNT; op++) {
+        bool found = std::any_of(benches.begin(), benches.end(), [op](bench &b) {
+            return b.op == op && !op_fields(b.op, b.args.data()).empty();
+        });
+
+        if (!found)
+            fprintf(stderr, "operator \"%s\" has no benchmark: bench/micro/README.md says how\n",
+                    dpb_op_text(dpb_op(op)));
+        all = all && found;
+    }
+    return all;
+}
+
+int run_benchmarks(int argc, char **argv)
+{
+    benchmark::Initialize(&argc, argv);
+    if (benchmark::ReportUnrecognizedArguments(argc, argv))
+        return 2;
+    register_all();
+    if (benchmark::RunSpecifiedBenchmarks() == 0)
+        return 2;
+    benchmark::Shutdown();
+    current.problem.reset();
+    limits_release(device);
+    return failures > 0 ? 1 : 0;
 }
 
 } // namespace
 
 int main(int argc, char **argv)
 {
+    bool only_complete = argc == 2 && strcmp(argv[1], "--complete") == 0;
     dpb_device_config config = {};
+    int status = 1;
 
-    benchmark::Initialize(&argc, argv);
-    if (benchmark::ReportUnrecognizedArguments(argc, argv))
-        return 2;
     config.local_size = 1;
     config.threads = 1;
     config.bind = true;
     if (dpb_device_cpu_ops.open(&config, &device) != DPB_OK)
         return 3;
-    add_benchmarks();
-    benchmark::RunSpecifiedBenchmarks();
-    benchmark::Shutdown();
+    if (add_all())
+        status = !only_complete ? run_benchmarks(argc, argv) : complete() ? 0 : 1;
     dpb_device_cpu_ops.close(device);
-    return 0;
+    return status;
 }
