@@ -176,6 +176,7 @@ static dpb_status read_rows(struct interactions *set, const char *path, struct d
         return DPB_OK;
     dpb_error("\"%s\" holds %lld rows, at least 2 are needed: one to train, one to test", path,
               (long long)set->rows);
+    dpb_log_hint("the file is cut short, or the wrong one");
     return DPB_ERR_CORRUPT;
 }
 
