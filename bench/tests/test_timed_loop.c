@@ -102,7 +102,7 @@ static void open_parts(struct rank *rank, const struct dpb_model *model)
 }
 
 static void open_rank(struct rank *rank, const struct dpb_workload_ops *workload,
-                      enum dpb_optimizer_kind optimizer)
+                      enum dpb_optimizer_kind optimizer, enum dpb_dtype precision)
 {
     static const struct dpb_ddp_options buckets = {
             .bucket_bytes = 4096, .first_bucket_bytes = 1024, .overlap = true};
@@ -120,6 +120,7 @@ static void open_rank(struct rank *rank, const struct dpb_workload_ops *workload
                                       .batch_max = BATCH,
                                       .global_batch = BATCH,
                                       .seed = 1,
+                                      .precision = precision,
                                       .optimizer = dpb_optimizer_defaults(optimizer)};
     config.optimizer.lr = 1e-3;
     assert_int_equal(dpb_step_open(&config, &rank->engine), DPB_OK);
@@ -144,14 +145,15 @@ static void run_steps(struct rank *rank, int count)
 }
 
 /* The timed steps go through several epochs, each with an order of its own. */
-static void check(const struct dpb_workload_ops *workload, enum dpb_optimizer_kind optimizer)
+static void check(const struct dpb_workload_ops *workload, enum dpb_optimizer_kind optimizer,
+                  enum dpb_dtype precision)
 {
     struct dpb_device_cpu_counts opened, warm, after;
     struct rank rank;
     long before;
 
     allocations = 0;
-    open_rank(&rank, workload, optimizer);
+    open_rank(&rank, workload, optimizer, precision);
     assert_true(allocations > 0); /* they are seen at all */
     opened = dpb_device_cpu_get_counts(rank.device);
     run_steps(&rank, WARMUP_STEPS);
@@ -172,35 +174,51 @@ static void check(const struct dpb_workload_ops *workload, enum dpb_optimizer_ki
 static void test_mnist_cnn(void **state)
 {
     (void)state;
-    check(&dpb_workload_mnist_cnn_ops, DPB_OPTIMIZER_SGD);
+    check(&dpb_workload_mnist_cnn_ops, DPB_OPTIMIZER_SGD, DPB_F32);
 }
 
 static void test_residual_network(void **state)
 {
     (void)state;
-    check(&tiny_network_ops, DPB_OPTIMIZER_LARS);
+    check(&tiny_network_ops, DPB_OPTIMIZER_LARS, DPB_F32);
 }
 
 static void test_language_networks(void **state)
 {
     (void)state;
-    check(&tiny_bert_ops, DPB_OPTIMIZER_ADAMW);
-    check(&tiny_gpt2_ops, DPB_OPTIMIZER_LAMB);
+    check(&tiny_bert_ops, DPB_OPTIMIZER_ADAMW, DPB_F32);
+    check(&tiny_gpt2_ops, DPB_OPTIMIZER_LAMB, DPB_F32);
 }
 
 static void test_recommendation(void **state)
 {
     (void)state;
-    check(&dpb_workload_dlrm_small_ops, DPB_OPTIMIZER_ROWWISE_ADAGRAD);
+    check(&dpb_workload_dlrm_small_ops, DPB_OPTIMIZER_ROWWISE_ADAGRAD, DPB_F32);
+}
+
+static void test_mixed_precision(void **state)
+{
+    const struct dpb_device_config config = {.local_size = 1, .threads = 1};
+    dpb_device *device;
+    bool has;
+
+    (void)state;
+    assert_int_equal(dpb_device_cpu_ops.open(&config, &device), DPB_OK);
+    has = dpb_device_cpu_ops.op_supported(device, DPB_OP_MATMUL, DPB_BF16);
+    dpb_device_cpu_ops.close(device);
+    if (!has)
+        skip();
+    check(&tiny_network_ops, DPB_OPTIMIZER_SGD, DPB_BF16);
+    check(&tiny_bert_ops, DPB_OPTIMIZER_ADAMW, DPB_BF16);
+    check(&tiny_gpt2_ops, DPB_OPTIMIZER_ADAMW, DPB_BF16);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-            cmocka_unit_test(test_mnist_cnn),
-            cmocka_unit_test(test_residual_network),
-            cmocka_unit_test(test_language_networks),
-            cmocka_unit_test(test_recommendation),
+            cmocka_unit_test(test_mnist_cnn),         cmocka_unit_test(test_residual_network),
+            cmocka_unit_test(test_language_networks), cmocka_unit_test(test_recommendation),
+            cmocka_unit_test(test_mixed_precision),
     };
     return DPB_RUN_TESTS(tests);
 }
