@@ -76,6 +76,7 @@ static void test_parameters_are_dlrms(void **state)
     (void)state;
     assert_int_equal(model->param_count, 40);
     assert_int_equal(dpb_model_param_elements(model), 4635985);
+    assert_int_equal(dpb_model_own_table_elements(model), 0);
     /* the MLPs' products, and 351 pairs of 16 elements */
     assert_int_equal(dpb_model_fwd_macs_per_sample(model), 474368 + 351 * 16);
     assert_string_equal(model->params[0].name, "emb_l.0.weight");
@@ -112,6 +113,7 @@ static void test_parameters_are_mlperfs(void **state)
     for (int t = 0; t < 26; t++)
         rows += model->table_rows[t];
     assert_int_equal(rows, 204184588);
+    assert_int_equal(dpb_model_own_table_elements(model), 26135627264);
 }
 
 /* As the option struct of dlrm-small. */
@@ -128,6 +130,7 @@ static void test_sparse_tables_are_no_parameters(void **state)
     (void)state;
     assert_int_equal(dpb_model_param_elements(model), 475985);
     assert_true(dpb_model_has_tables(model));
+    assert_int_equal(dpb_model_own_table_elements(model), 4160000);
     assert_int_equal(dpb_model_fwd_macs_per_sample(model), 474368 + 351 * 16);
     assert_int_equal(model->table_rows[25], 10000);
     check_mlps(model, 0, DPB_TEST_DATA "/dlrm_kaggle_dense.csv");

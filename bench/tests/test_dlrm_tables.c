@@ -694,7 +694,7 @@ static void test_optimizers_that_change_every_row(void **state)
 
     (void)state;
     refuse(optimizer, "optimizer \"sgd\" with momentum would change rows");
-    refuse(dpb_optimizer_defaults(DPB_OPTIMIZER_ADAMW), "optimizer \"adamw\"");
+    refuse(dpb_optimizer_defaults(DPB_OPTIMIZER_ADAMW), "optimizer \"adamw\" would change rows");
     refuse(dpb_optimizer_defaults(DPB_OPTIMIZER_LARS), "optimizer \"lars\"");
     optimizer = dpb_optimizer_defaults(DPB_OPTIMIZER_ADAGRAD);
     optimizer.weight_decay = 0.1;

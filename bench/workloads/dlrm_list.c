@@ -27,15 +27,6 @@ static bool fits(const struct dpb_dlrm_shape *shape)
            shape->top[shape->top_count - 1] == 1;
 }
 
-int64_t dpb_dlrm_table_elements(const struct dpb_dlrm_shape *shape)
-{
-    int64_t rows = 0;
-
-    for (int t = 0; t < shape->tables; t++)
-        rows += shape->table_rows[t];
-    return rows * shape->length;
-}
-
 /* Layers of DLRM_Net's nn.Sequential: every second one is an activation. */
 static void make_mlp(struct dpb_layer_list *mlp, const char *prefix, int64_t inputs,
                      const int64_t *outputs, int count, bool last_relu)
@@ -155,6 +146,7 @@ dpb_status dpb_dlrm_list_init(struct dpb_dlrm_list *list, const struct dpb_dlrm_
     model->features = shape->features;
     model->tables = shape->tables;
     model->table_rows = list->shape.table_rows;
+    model->table_columns = shape->length;
     model->classes = 2;
     return DPB_OK;
 }

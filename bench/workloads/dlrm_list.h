@@ -56,9 +56,6 @@ static inline int64_t dpb_dlrm_pair_columns(const struct dpb_dlrm_shape *shape)
     return shape->length + (int64_t)shape->tables * (shape->tables + 1) / 2;
 }
 
-/* Elements of all tables. */
-int64_t dpb_dlrm_table_elements(const struct dpb_dlrm_shape *shape);
-
 /* Gradients become ready as autograd computes them (bench/tests/data/README.md): the top MLP from
  * its last layer, the tables from the last, the bottom MLP; a bias before its weight. Tables are
  * parameters with DPB_DLRM_TABLES_DENSE only.

@@ -101,7 +101,7 @@ static dpb_status check_optimizer(const char *name, const struct dpb_optimizer_c
         return DPB_OK;
     dpb_error("workload \"%s\": optimizer \"%s\"%s would change rows of tables that no sample used",
               name, dpb_optimizer_text(optimizer->kind),
-              optimizer->weight_decay != 0.0         ? " with weight decay"
+              known                                  ? " with weight decay"
               : optimizer->kind == DPB_OPTIMIZER_SGD ? " with momentum"
                                                      : "");
     dpb_log_hint("take --optimizer sgd with --momentum 0, adagrad or rowwise-adagrad, each with "

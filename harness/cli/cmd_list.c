@@ -83,7 +83,7 @@ static dpb_status list_parts(const struct dpb_option_set *set, const char *kind,
 /* A workload as one rank trains it when nothing else is asked for. */
 struct workload_row {
     const struct dpb_workload_ops *ops;
-    int64_t parameters, fwd_flops, batch, limit_bytes;
+    int64_t parameters, own_table_elements, fwd_flops, batch, limit_bytes;
     struct dpb_memory memory;
 };
 
@@ -101,6 +101,7 @@ static dpb_status describe(const struct dpb_registry *registry, const struct dpb
         *row = (struct workload_row){
                 .ops = ops,
                 .parameters = dpb_model_param_elements(model),
+                .own_table_elements = dpb_model_own_table_elements(model),
                 .fwd_flops = 2 * dpb_model_fwd_macs_per_sample(model),
                 .batch = e->batch_per_rank,
                 .limit_bytes = dpb_memory_limit(config),
@@ -117,6 +118,7 @@ static dpb_json *workload_json(const struct workload_row *row)
     dpb_json_set_string(json, "name", row->ops->name);
     dpb_json_set_string(json, "summary", row->ops->summary);
     dpb_json_set_int(json, "parameters", row->parameters);
+    dpb_json_set_int(json, "own_table_parameters", row->own_table_elements);
     dpb_json_set_int(json, "gradient_bytes", row->parameters * (int64_t)sizeof(float));
     dpb_json_set_int(json, "fwd_flops_per_sample", row->fwd_flops);
     dpb_json_set_int(json, "train_flops_per_sample", 3 * row->fwd_flops);
@@ -158,6 +160,9 @@ static void print_workload(const struct workload_row *row)
     printf("%-14s %13" PRId64 "  %10s  %12s  %2s%10s  %5" PRId64 "  %-7s  %s\n", row->ops->name,
            row->parameters, gradients, flops, row->memory.at_least ? ">=" : "", memory, row->batch,
            abilities(row->ops), row->ops->summary);
+    if (row->own_table_elements > 0)
+        printf("%-14s %+13" PRId64 "  in embedding tables, which it exchanges and updates itself\n",
+               "", row->own_table_elements);
 }
 
 static dpb_status list_workloads(const struct dpb_registry *registry, bool json)

@@ -110,6 +110,18 @@ int64_t dpb_model_fwd_macs_per_sample(const struct dpb_model *model)
     return macs;
 }
 
+int64_t dpb_model_own_table_elements(const struct dpb_model *model)
+{
+    int64_t rows = 0;
+
+    for (int p = 0; p < model->param_count; p++)
+        if (model->params[p].table)
+            return 0;
+    for (int t = 0; t < model->tables; t++)
+        rows += model->table_rows[t];
+    return rows * model->table_columns;
+}
+
 bool dpb_model_has_tables(const struct dpb_model *model)
 {
     if (model->tables > 0)
