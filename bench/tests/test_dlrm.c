@@ -122,18 +122,24 @@ struct small_options {
     int gradients;
 };
 
-static void test_sparse_tables_are_no_parameters(void **state)
+static void check_no_parameters(enum dpb_dlrm_where where)
 {
-    const struct small_options options = {.table_rows = 10000, .gradients = 1};
+    const struct small_options options = {.table_rows = 10000, .gradients = (int)where};
     const struct dpb_model *model = dpb_workload_dlrm_small_ops.model(&options);
 
-    (void)state;
     assert_int_equal(dpb_model_param_elements(model), 475985);
     assert_true(dpb_model_has_tables(model));
     assert_int_equal(dpb_model_own_table_elements(model), 4160000);
     assert_int_equal(dpb_model_fwd_macs_per_sample(model), 474368 + 351 * 16);
     assert_int_equal(model->table_rows[25], 10000);
     check_mlps(model, 0, DPB_TEST_DATA "/dlrm_kaggle_dense.csv");
+}
+
+static void test_other_tables_are_no_parameters(void **state)
+{
+    (void)state;
+    check_no_parameters(DPB_DLRM_TABLES_SPARSE);
+    check_no_parameters(DPB_DLRM_TABLES_SHARDED);
 }
 
 static void test_rows_are_an_option(void **state)
@@ -365,7 +371,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
             cmocka_unit_test(test_parameters_are_dlrms),
             cmocka_unit_test(test_parameters_are_mlperfs),
-            cmocka_unit_test(test_sparse_tables_are_no_parameters),
+            cmocka_unit_test(test_other_tables_are_no_parameters),
             cmocka_unit_test(test_rows_are_an_option),
             cmocka_unit_test(test_ready_order),
             cmocka_unit_test(test_shapes_that_do_not_fit),

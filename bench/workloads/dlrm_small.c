@@ -14,6 +14,8 @@ static const struct dpb_choice gradient_choices[] = {
         {"dense", DPB_DLRM_TABLES_DENSE, "of every row, as of any other parameter"},
         {"sparse", DPB_DLRM_TABLES_SPARSE,
          "of the rows that the batch used: ranks gather (row, gradient) pairs"},
+        {"sharded", DPB_DLRM_TABLES_SHARDED,
+         "each table is on one rank: rows travel forward, their gradients back"},
         {NULL, 0, NULL}};
 
 static const struct dpb_option rows[] = {
@@ -82,7 +84,7 @@ static int64_t activation_bytes_for(const void *options, const struct dpb_worklo
 const struct dpb_workload_ops dpb_workload_dlrm_small_ops = {
         .version = DPB_WORKLOAD_OPS_VERSION,
         .name = NAME,
-        .summary = "recommendation: 26 tables of dense gradients, small MLPs, 4.6 M parameters",
+        .summary = "recommendation: 26 tables trained in three ways, small MLPs, 4.6 M parameters",
         .options = &options_table,
         .training = {.lr = 0.1,
                      .momentum = 0.0,

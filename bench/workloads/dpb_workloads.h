@@ -22,8 +22,8 @@ extern const struct dpb_workload_ops dpb_workload_resnet101_ops;
 extern const struct dpb_workload_ops dpb_workload_resnet152_ops;
 extern const struct dpb_workload_ops dpb_workload_vgg16_ops;
 /* Naumov et al.'s recommendation model with the Kaggle script's layers and 26 tables of
- * --table-rows rows, on every rank; their gradients are dense, or gathered as pairs of row and
- * gradient. */
+ * --table-rows rows: parameters with dense gradients, or on every rank with gradients that are
+ * gathered as pairs of row and gradient, or each on one rank. */
 extern const struct dpb_workload_ops dpb_workload_dlrm_small_ops;
 /* The same with MLPerf's layers, and tables of MLPerf's rows, at most --table-rows-max, each on one
  * rank; their rows and the rows' gradients travel between ranks (dlrm_tables.h). */

@@ -159,6 +159,27 @@ load helper
     assert_output 'no embedding tables'
 }
 
+@test "rows of embedding tables travel between ranks, and are predicted in memory and bytes" {
+    # 3 ranks, 4 samples of each, 9 slots for the tables of a rank, rows of 16 floats
+    dpbench run --workload dlrm-small --table-rows 50 --embedding-gradients sharded --ranks 3 \
+        --batch-per-rank 4 --steps 6 --warmup 2 --trace-steps 2 --probe-retries 0 -o out
+    assert_exit 0
+    file=$(records_file)
+    assert_json "$file" 'd[0]["communication"]["exchanges_per_step"]' 3
+    assert_json "$file" 'd[0]["communication"]["exchange_bytes_per_step"]' \
+        $((3 * 4 * (1 + 9 * 4) + 2 * 3 * 4 * 9 * 4 * 16))
+    assert_json "$file" 'd[0]["memory"]["parts"]["activations"] <= d[0]["memory"]["predicted"]["activations"]' true
+    assert_json "$file" 'd[0]["verified"]["replicas_identical"]' true
+    dpbench verify --workload dlrm-small --table-rows 50 --embedding-gradients sharded \
+        --batch-per-rank 16 --optimizer rowwise-adagrad --lr 0.01
+    assert_exit 0
+    assert_output 'ok +values beside the parameters follow one big batch'
+    dpbench verify --workload dlrm-small --table-rows 50 --embedding-gradients sparse --batch-per-rank 16
+    assert_exit 0
+    dpbench run --workload dlrm-small --embedding-gradients sparse --ranks 2 --momentum 0.9 -o other
+    assert_output 'optimizer "sgd" with momentum would change rows'
+}
+
 @test "a locale with a decimal comma changes nothing" {
     mkdir locale
     localedef -i de_DE -f UTF-8 locale/de_DE.UTF-8 >/dev/null 2>&1 ||
