@@ -31,13 +31,24 @@ class Block(nn.Module):
         super().__init__()
         self.query, self.key, self.value, self.context = (nn.Linear(HIDDEN, HIDDEN)
                                                           for _ in range(4))
+        self.attention_norm = norm()
         self.inner, self.output = nn.Linear(HIDDEN, INNER), nn.Linear(INNER, HIDDEN)
-        self.attention_norm, self.output_norm = norm(), norm()
+        self.output_norm = norm()
 
     def forward(self, x):
         y = self.context(attention(self.query(x), self.key(x), self.value(x)))
         x = self.attention_norm(x + y)
         return self.output_norm(x + self.output(F.gelu(self.inner(x))))
+
+
+class Head(nn.Module):
+    """The bias is registered first, as Hugging Face's; its weight is the word embedding."""
+
+    def __init__(self):
+        super().__init__()
+        self.bias = nn.Parameter(torch.zeros(WORDS))
+        self.transform, self.transform_norm = nn.Linear(HIDDEN, HIDDEN), norm()
+        self.relation = nn.Linear(HIDDEN, 2)
 
 
 class Bert(nn.Module):
@@ -48,40 +59,37 @@ class Bert(nn.Module):
         self.segments = nn.Embedding(2, HIDDEN)
         self.norm = norm()
         self.blocks = nn.Sequential(*(Block() for _ in range(BLOCKS)))
-        self.pooler, self.relation = nn.Linear(HIDDEN, HIDDEN), nn.Linear(HIDDEN, 2)
-        self.transform, self.transform_norm = nn.Linear(HIDDEN, HIDDEN), norm()
-        self.decoder_bias = nn.Parameter(torch.zeros(WORDS))  # its weight is the word embedding
-        for module in self.modules():
-            if isinstance(module, (nn.Linear, nn.Embedding)):
-                nn.init.normal_(module.weight, std=0.02)
+        self.pooler = nn.Linear(HIDDEN, HIDDEN)
+        self.head = Head()
 
     def forward(self, tokens, segments, hidden_position):
         place = torch.arange(tokens.shape[1])
         x = self.norm(self.words(tokens) + self.positions(place) + self.segments(segments))
         x = self.blocks(x)
-        relation = self.relation(torch.tanh(self.pooler(x[:, 0])))
+        head = self.head
+        relation = head.relation(torch.tanh(self.pooler(x[:, 0])))
         y = x.gather(1, hidden_position[:, :, None].expand(-1, -1, HIDDEN))
-        y = self.transform_norm(F.gelu(self.transform(y)))
-        return F.linear(y, self.words.weight, self.decoder_bias), relation
+        y = head.transform_norm(F.gelu(head.transform(y)))
+        return F.linear(y, self.words.weight, head.bias), relation
 
 
 def main():
     args = torch_steps.options(sequence=int)
-    torch.manual_seed(1)
+    start = torch_steps.Start(args)
     network = Bert()
-    hidden = args.sequence * 5 // 32
-    tokens = torch.randint(0, WORDS, (args.batch, args.sequence))
-    segments = (torch.arange(args.sequence) >= args.sequence // 2).long().expand(args.batch, -1)
-    position = torch.rand(args.batch, args.sequence).argsort(dim=1)[:, :hidden]
-    hidden_words = torch.randint(0, WORDS, (args.batch * hidden,))
-    follows = torch.randint(0, 2, (args.batch,))
+    parameters = list(network.parameters())
+    start.set(parameters)
+    tokens, segments, position = (start.batch(name).long() for name in
+                                  ("tokens", "segments", "predict_position"))
+    hidden_words = start.batch("predict_token").long().flatten()
+    follows = start.batch("label").long()
+    network = torch_steps.distribute(args, network)
 
     def loss_of():
         words, relation = network(tokens, segments, position)
         return (F.cross_entropy(words.flatten(0, 1), hidden_words) +
                 F.cross_entropy(relation, follows))
 
-    parameters = list(network.parameters())
     update, fused = torch_steps.optimizer(torch.optim.AdamW, parameters, lr=args.lr,
                                           weight_decay=args.weight_decay)
     torch_steps.run(args, parameters, update, fused, loss_of)

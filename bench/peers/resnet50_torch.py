@@ -39,12 +39,14 @@ def resnet50():
 
 def main():
     args = torch_steps.options(**{"image-size": int, "momentum": float})
-    torch.manual_seed(1)
+    start = torch_steps.Start(args)
     network = resnet50().to(memory_format=torch.channels_last)
-    images = torch.randn(args.batch, 3, args.image_size, args.image_size)
-    images = images.contiguous(memory_format=torch.channels_last)
-    labels = torch.randint(0, 1000, (args.batch,))
     parameters = list(network.parameters())
+    start.set(parameters)
+    # dpbench's images are [samples, height, width, channels]: channels_last in memory already
+    images = start.batch("x").permute(0, 3, 1, 2)
+    labels = start.batch("label").long()
+    network = torch_steps.distribute(args, network)
     update, fused = torch_steps.optimizer(torch.optim.SGD, parameters, lr=args.lr,
                                           momentum=args.momentum, weight_decay=args.weight_decay)
     torch_steps.run(args, parameters, update, fused,

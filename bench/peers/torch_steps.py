@@ -1,6 +1,7 @@
-"""What the PyTorch sides of bench/peers/compare share: options, the timed loop, their output.
+"""What the PyTorch sides of bench/peers/compare share: options, the start, the timed loop, output.
 
-Output, JSON lines: what ran, then a line per timed step, then the peak of resident memory.
+Output, JSON lines: what ran, the loss of the very first step, a line per timed step, then the peak
+of resident memory.
 """
 import argparse
 import json
@@ -13,9 +14,61 @@ import torch
 def options(**extra):
     parser = argparse.ArgumentParser()
     for name, kind in {"batch": int, "steps": int, "warmup": int, "lr": float,
-                       "weight-decay": float, **extra}.items():
+                       "weight-decay": float, "start": str, **extra}.items():
         parser.add_argument("--" + name, type=kind, required=True)
+    parser.add_argument("--precision", choices=("fp32", "bf16"), default="fp32")
+    parser.add_argument("--ranks", type=int, default=1)
+    parser.add_argument("--rank", type=int, default=0)
+    parser.add_argument("--meet", help="a file that does not exist, where ranks find each other")
+    torch.set_num_threads(1)
     return parser.parse_args()
+
+
+class Start:
+    """What peer_start.c has written: dpbench's initial parameters and its first global batch."""
+
+    KINDS = {"float32": torch.float32, "int32": torch.int32}
+
+    def __init__(self, args):
+        self.first, self.count = args.rank * args.batch, args.batch
+        self.path, self.arrays = args.start, {}
+        with open(self.path, "rb") as file:
+            header = json.loads(file.readline())
+            self.parameters, at = header["parameters"], file.tell()
+        for array in self.parameters + header["batch"]:
+            self.arrays[array["name"]] = (at, array)
+            at += 4 * array["numel"]
+
+    def read(self, name):
+        at, array = self.arrays[name]
+        with open(self.path, "rb") as file:
+            file.seek(at)
+            data = bytearray(file.read(4 * array["numel"]))
+        return torch.frombuffer(data, dtype=self.KINDS[array["dtype"]]).view(array["shape"])
+
+    def batch(self, name):
+        """This rank's part of an array of the batch."""
+        return self.read(name)[self.first:self.first + self.count].clone()
+
+    def set(self, parameters):
+        """dpbench registers parameters in PyTorch's order."""
+        if len(parameters) != len(self.parameters):
+            raise ValueError(f"{len(parameters)} parameters, dpbench has {len(self.parameters)}")
+        for mine, theirs in zip(parameters, self.parameters):
+            if list(mine.shape) != theirs["shape"]:
+                raise ValueError(f"{theirs['name']} is {theirs['shape']}, here {mine.shape}")
+            with torch.no_grad():
+                mine.copy_(self.read(theirs["name"]))
+
+
+def distribute(args, network):
+    """With several ranks, gradients are averaged over them; statistics stay local, as dpbench's."""
+    if args.ranks == 1:
+        return network
+    torch.distributed.init_process_group("gloo", init_method="file://" + args.meet,
+                                         rank=args.rank, world_size=args.ranks)
+    return torch.nn.parallel.DistributedDataParallel(network, gradient_as_bucket_view=True,
+                                                     broadcast_buffers=False)
 
 
 def optimizer(kind, parameters, **settings):
@@ -28,21 +81,24 @@ def optimizer(kind, parameters, **settings):
 
 def run(args, parameters, update, fused, loss_of):
     """A step: forward pass and loss, backward pass, optimizer. Its batch is there already."""
-    torch.set_num_threads(1)
-    found = []
+    found, first_loss = [], None
     for step in range(args.warmup + args.steps):
         start = time.perf_counter_ns()
         update.zero_grad(set_to_none=True)
-        loss = loss_of()
+        with torch.autocast("cpu", torch.bfloat16, enabled=args.precision == "bf16"):
+            loss = loss_of()
         loss.backward()
         update.step()
         value = loss.item()
+        first_loss = value if first_loss is None else first_loss
         if step >= args.warmup:
             found.append({"step": step, "step_ns": time.perf_counter_ns() - start, "loss": value})
     print(json.dumps({"torch": torch.__version__, "threads": torch.get_num_threads(),
-                      "fused_optimizer": fused,
+                      "fused_optimizer": fused, "first_loss": first_loss,
                       "parameters": sum(p.numel() for p in parameters)}))
     for line in found:
         print(json.dumps(line))
     peak_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     print(json.dumps({"peak_bytes": 1024 * peak_kib}))
+    if args.ranks > 1:
+        torch.distributed.destroy_process_group()
