@@ -50,24 +50,42 @@ static bool packs_activations(enum dpb_op op, const struct dpb_conv_args *args)
            (args->stride > 1 || args->y.dim[2] >= 24);
 }
 
+/* How a primitive is made: the algorithm, and activations as they lie or as oneDNN likes them. */
+struct plan {
+    dnnl_alg_kind_t algorithm;
+    const dnnl_memory_desc_t *x, *y;
+};
+
 static dnnl_status_t forward_desc(dnnl_convolution_desc_t *desc, const struct shapes *shapes,
-                                  const dnnl_memory_desc_t *x, const dnnl_memory_desc_t *y,
-                                  const dnnl_memory_desc_t *bias)
+                                  const struct plan *plan, const dnnl_memory_desc_t *bias)
 {
-    return dnnl_convolution_forward_desc_init(desc, dnnl_forward_training, dnnl_convolution_direct,
-                                              x, &shapes->w_any, bias, y, shapes->strides,
+    return dnnl_convolution_forward_desc_init(desc, dnnl_forward_training, plan->algorithm, plan->x,
+                                              &shapes->w_any, bias, plan->y, shapes->strides,
                                               shapes->pads, shapes->pads);
 }
 
+static dnnl_status_t backward_desc(dnnl_convolution_desc_t *desc, enum dpb_op op,
+                                   const struct shapes *shapes, const struct plan *plan,
+                                   const dnnl_memory_desc_t *bias)
+{
+    if (op == DPB_OP_CONV_BWD_DATA)
+        return dnnl_convolution_backward_data_desc_init(desc, plan->algorithm, plan->x,
+                                                        &shapes->w_any, plan->y, shapes->strides,
+                                                        shapes->pads, shapes->pads);
+    return dnnl_convolution_backward_weights_desc_init(desc, plan->algorithm, plan->x,
+                                                       &shapes->dw_any, bias, plan->y,
+                                                       shapes->strides, shapes->pads, shapes->pads);
+}
+
 static dnnl_status_t make_forward(dpb_device *device, struct dpb_cpu_kernel *kernel,
-                                  const struct shapes *shapes)
+                                  const struct shapes *shapes, const struct plan *plan)
 {
     const dnnl_memory_desc_t *bias = kernel->key.flags & WITH_BIAS ? &shapes->bias : NULL;
     dnnl_convolution_desc_t desc;
     dnnl_post_ops_t post_ops;
     dnnl_status_t status;
 
-    DNNL_TRY(forward_desc(&desc, shapes, &shapes->x, &shapes->y, bias));
+    DNNL_TRY(forward_desc(&desc, shapes, plan, bias));
     DNNL_TRY(dnnl_post_ops_create(&post_ops));
     status = kernel->key.flags & WITH_RELU
                      ? dnnl_post_ops_append_eltwise(post_ops, 1.0f, dnnl_eltwise_relu, 0.0f, 0.0f)
@@ -76,67 +94,76 @@ static dnnl_status_t make_forward(dpb_device *device, struct dpb_cpu_kernel *ker
         status = dpb_cpu_kernel_create(device, kernel, &desc, post_ops, NULL);
     dnnl_post_ops_destroy(post_ops);
     DNNL_TRY(status);
-    DNNL_TRY(dpb_cpu_kernel_add(device, kernel, DNNL_ARG_SRC, &shapes->x));
+    DNNL_TRY(dpb_cpu_kernel_add_packed(device, kernel, DNNL_ARG_SRC, &shapes->x, false));
     DNNL_TRY(dpb_cpu_kernel_add_packed(device, kernel, DNNL_ARG_WEIGHTS, &shapes->w, false));
     if (bias)
         DNNL_TRY(dpb_cpu_kernel_add(device, kernel, DNNL_ARG_BIAS, bias));
-    return dpb_cpu_kernel_add(device, kernel, DNNL_ARG_DST, &shapes->y);
+    return dpb_cpu_kernel_add_packed(device, kernel, DNNL_ARG_DST, &shapes->y, true);
 }
 
-static dnnl_status_t make_bwd_data(dpb_device *device, struct dpb_cpu_kernel *kernel,
-                                   const struct shapes *shapes, const_dnnl_primitive_desc_t hint)
-{
-    dnnl_convolution_desc_t desc;
-
-    DNNL_TRY(dnnl_convolution_backward_data_desc_init(&desc, dnnl_convolution_direct, &shapes->x,
-                                                      &shapes->w_any, &shapes->y, shapes->strides,
-                                                      shapes->pads, shapes->pads));
-    DNNL_TRY(dpb_cpu_kernel_create(device, kernel, &desc, NULL, hint));
-    DNNL_TRY(dpb_cpu_kernel_add(device, kernel, DNNL_ARG_DIFF_SRC, &shapes->x));
-    DNNL_TRY(dpb_cpu_kernel_add_packed(device, kernel, DNNL_ARG_WEIGHTS, &shapes->w, false));
-    return dpb_cpu_kernel_add(device, kernel, DNNL_ARG_DIFF_DST, &shapes->y);
-}
-
-static dnnl_status_t make_bwd_weights(dpb_device *device, struct dpb_cpu_kernel *kernel,
-                                      const struct shapes *shapes, const dnnl_memory_desc_t *x,
-                                      const dnnl_memory_desc_t *y, const_dnnl_primitive_desc_t hint)
+static dnnl_status_t make_backward(dpb_device *device, struct dpb_cpu_kernel *kernel,
+                                   enum dpb_op op, const struct shapes *shapes,
+                                   const struct plan *plan, const_dnnl_primitive_desc_t hint)
 {
     const dnnl_memory_desc_t *bias = kernel->key.flags & WITH_BIAS ? &shapes->bias : NULL;
+    bool of_data = op == DPB_OP_CONV_BWD_DATA;
     dnnl_convolution_desc_t desc;
 
-    DNNL_TRY(dnnl_convolution_backward_weights_desc_init(&desc, dnnl_convolution_direct, x,
-                                                         &shapes->dw_any, bias, y, shapes->strides,
-                                                         shapes->pads, shapes->pads));
+    DNNL_TRY(backward_desc(&desc, op, shapes, plan, bias));
     DNNL_TRY(dpb_cpu_kernel_create(device, kernel, &desc, NULL, hint));
-    DNNL_TRY(dpb_cpu_kernel_add_packed(device, kernel, DNNL_ARG_SRC, &shapes->x, false));
-    DNNL_TRY(dpb_cpu_kernel_add_packed(device, kernel, DNNL_ARG_DIFF_WEIGHTS, &shapes->w, true));
+    DNNL_TRY(dpb_cpu_kernel_add_packed(device, kernel, of_data ? DNNL_ARG_DIFF_SRC : DNNL_ARG_SRC,
+                                       &shapes->x, of_data));
+    DNNL_TRY(dpb_cpu_kernel_add_packed(device, kernel,
+                                       of_data ? DNNL_ARG_WEIGHTS : DNNL_ARG_DIFF_WEIGHTS,
+                                       &shapes->w, !of_data));
     if (bias)
         DNNL_TRY(dpb_cpu_kernel_add(device, kernel, DNNL_ARG_DIFF_BIAS, bias));
     return dpb_cpu_kernel_add_packed(device, kernel, DNNL_ARG_DIFF_DST, &shapes->y, false);
 }
 
+/* Does oneDNN, free to choose, take Winograd's algorithm (Lavin, Gray 2015, arXiv:1509.09308)? Then
+ * packing the activations is worth it. */
+static bool takes_winograd(dpb_device *device, enum dpb_op op, const struct shapes *shapes)
+{
+    struct plan plan = {dnnl_convolution_auto, &shapes->x_any, &shapes->y_any};
+    dnnl_primitive_desc_t forward = NULL, backward = NULL;
+    dnnl_convolution_desc_t desc;
+    bool takes = false;
+
+    if (forward_desc(&desc, shapes, &plan, NULL) != dnnl_success ||
+        dnnl_primitive_desc_create(&forward, &desc, NULL, device->engine, NULL) != dnnl_success)
+        return false;
+    if (op == DPB_OP_CONV_FWD) {
+        takes = dpb_cpu_implementation_has(forward, "wino");
+    } else if (backward_desc(&desc, op, shapes, &plan, NULL) == dnnl_success &&
+               dnnl_primitive_desc_create(&backward, &desc, NULL, device->engine, forward) ==
+                       dnnl_success) {
+        takes = dpb_cpu_implementation_has(backward, "wino");
+        dnnl_primitive_desc_destroy(backward);
+    }
+    dnnl_primitive_desc_destroy(forward);
+    return takes;
+}
+
 static dnnl_status_t make(dpb_device *device, struct dpb_cpu_kernel *kernel, enum dpb_op op,
                           const void *args)
 {
-    bool packs = packs_activations(op, args);
-    const dnnl_memory_desc_t *x, *y;
+    struct shapes shapes;
+    struct plan plan = {dnnl_convolution_direct, &shapes.x, &shapes.y};
     dnnl_primitive_desc_t hint;
     dnnl_convolution_desc_t desc;
-    struct shapes shapes;
     dnnl_status_t status;
 
     DNNL_TRY(shapes_init(&shapes, args));
+    if (packs_activations(op, args))
+        plan = (struct plan){dnnl_convolution_direct, &shapes.x_any, &shapes.y_any};
+    if (device->options.conv_algorithm == DPB_CONV_AUTO && takes_winograd(device, op, &shapes))
+        plan = (struct plan){dnnl_convolution_auto, &shapes.x_any, &shapes.y_any};
     if (op == DPB_OP_CONV_FWD)
-        return make_forward(device, kernel, &shapes);
-
-    x = packs ? &shapes.x_any : &shapes.x;
-    y = packs ? &shapes.y_any : &shapes.y;
-    DNNL_TRY(forward_desc(&desc, &shapes, x, y, NULL));
+        return make_forward(device, kernel, &shapes, &plan);
+    DNNL_TRY(forward_desc(&desc, &shapes, &plan, NULL));
     DNNL_TRY(dnnl_primitive_desc_create(&hint, &desc, NULL, device->engine, NULL));
-    if (op == DPB_OP_CONV_BWD_DATA)
-        status = make_bwd_data(device, kernel, &shapes, hint);
-    else
-        status = make_bwd_weights(device, kernel, &shapes, x, y, hint);
+    status = make_backward(device, kernel, op, &shapes, &plan, hint);
     dnnl_primitive_desc_destroy(hint);
     return status;
 }

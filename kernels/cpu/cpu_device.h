@@ -104,6 +104,7 @@ struct dpb_cpu_buffer {
 
 struct dpb_device {
     struct dpb_device_base base;
+    struct dpb_device_cpu_options options;
     int threads;
     struct dpb_cpu_binding binding;
     dnnl_engine_t engine;
@@ -123,6 +124,8 @@ dpb_status dpb_cpu_vendor_error(dnnl_status_t status, const char *what, enum dpb
 dnnl_status_t dpb_cpu_kernel_create(dpb_device *device, struct dpb_cpu_kernel *kernel,
                                     const_dnnl_op_desc_t desc, const_dnnl_post_ops_t post_ops,
                                     const_dnnl_primitive_desc_t hint);
+/* Is the implementation that oneDNN chose called something with `part`? */
+bool dpb_cpu_implementation_has(const_dnnl_primitive_desc_t desc, const char *part);
 /* The primitive's descriptor of an argument, DNNL_ARG_SRC, ... */
 const dnnl_memory_desc_t *dpb_cpu_kernel_query(const struct dpb_cpu_kernel *kernel, int dnnl_arg);
 /* Add an argument; its data comes with dpb_cpu_kernel_set() before each run. */

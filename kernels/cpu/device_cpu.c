@@ -1,5 +1,6 @@
 #include "dpb_device_cpu.h"
 
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,6 +10,33 @@
 #include "cpu_device.h"
 #include "dpb_clock.h"
 #include "dpb_log.h"
+
+static const struct dpb_choice conv_algorithm_choices[] = {
+        {"direct", DPB_CONV_DIRECT, "sums of products in their order"},
+        {"auto", DPB_CONV_AUTO,
+         "also Winograd's, where oneDNN expects it to be faster: fewer products, larger errors"},
+        {NULL, 0, NULL},
+};
+
+static const struct dpb_option option_rows[] = {
+        {
+                .name = "conv-algorithm",
+                .type = DPB_OPT_ENUM,
+                .offset = offsetof(struct dpb_device_cpu_options, conv_algorithm),
+                .default_text = "direct",
+                .choices = conv_algorithm_choices,
+                .category = "Training",
+                .help = "how convolutions in fp32 are computed",
+        },
+};
+
+static const struct dpb_option_table option_table = {
+        .kind = "device",
+        .owner = "cpu",
+        .rows = option_rows,
+        .row_count = sizeof(option_rows) / sizeof(option_rows[0]),
+        .config_bytes = sizeof(struct dpb_device_cpu_options),
+};
 
 /* Everything is done when a call returns, so a stream carries no state. */
 struct dpb_stream {
@@ -95,6 +123,8 @@ static dpb_status open_device(const struct dpb_device_config *config, dpb_device
         return no_memory("the device", sizeof(*device));
     device->base.ops = &dpb_device_cpu_ops;
     device->threads = config->threads;
+    if (config->options)
+        device->options = *(const struct dpb_device_cpu_options *)config->options;
     pthread_mutex_init(&device->lock, NULL);
     settle_openmp(config->threads);
     DPB_TRY_GOTO(st, dpb_cpu_binding_open(&device->binding, config), err_device);
@@ -148,6 +178,8 @@ static dpb_json *describe(dpb_device *device)
     dpb_json_set_string(json, "name", "cpu");
     dpb_json_set_string(json, "isa", isa_text());
     dpb_json_set_int(json, "threads", device->threads);
+    dpb_json_set_string(json, "conv_algorithm",
+                        conv_algorithm_choices[device->options.conv_algorithm].name);
     if (binding->count > 0) {
         dpb_json *cores = dpb_json_array();
 
@@ -392,6 +424,7 @@ const struct dpb_device_ops dpb_device_cpu_ops = {
         .version = DPB_DEVICE_OPS_VERSION,
         .name = "cpu",
         .summary = "this machine's cores, on oneDNN",
+        .options = &option_table,
         .probe = probe,
         .open = open_device,
         .close = close_device,

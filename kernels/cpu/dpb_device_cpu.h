@@ -10,6 +10,16 @@ extern "C" {
 
 extern const struct dpb_device_ops dpb_device_cpu_ops;
 
+enum dpb_conv_algorithm {
+    DPB_CONV_DIRECT,
+    DPB_CONV_AUTO
+};
+
+/* dpb_device_config's `options`; NULL: the defaults. */
+struct dpb_device_cpu_options {
+    int conv_algorithm; /* enum dpb_conv_algorithm */
+};
+
 /* What a device of these has made since it was opened; for shapes that it has seen before, nothing.
  */
 struct dpb_device_cpu_counts {

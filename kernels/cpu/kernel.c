@@ -54,6 +54,14 @@ dnnl_status_t dpb_cpu_kernel_add(dpb_device *device, struct dpb_cpu_kernel *kern
     return dnnl_success;
 }
 
+bool dpb_cpu_implementation_has(const_dnnl_primitive_desc_t desc, const char *part)
+{
+    const char *name = NULL;
+
+    return dnnl_primitive_desc_query(desc, dnnl_query_impl_info_str, 0, &name) == dnnl_success &&
+           name && strstr(name, part);
+}
+
 const dnnl_memory_desc_t *dpb_cpu_kernel_query(const struct dpb_cpu_kernel *kernel, int dnnl_arg)
 {
     const_dnnl_primitive_desc_t desc;
