@@ -263,7 +263,8 @@ void dpb_dataset_close(dpb_dataset *dataset)
 void dpb_dataset_describe(const dpb_dataset *dataset, struct dpb_dataset_info *info)
 {
     *info = (struct dpb_dataset_info){.kind = dataset->kind->name,
-                                      .synthetic = is_synthetic(dataset->kind),
+                                      .synthetic = is_synthetic(dataset->kind) ||
+                                                   dataset->source.synthetic,
                                       .source = dataset->source.origin,
                                       .samples = dataset->source.samples,
                                       .files = dataset->source.files,

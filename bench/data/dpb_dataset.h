@@ -70,7 +70,7 @@ struct dpb_deal {
 
 struct dpb_dataset_info {
     const char *kind;
-    bool synthetic;
+    bool synthetic;     /* made up, here or when its files were made */
     const char *source; /* path of the (first) file; "synthetic" */
     int64_t samples;    /* of all shards, open or not */
     int files;          /* that this process has read or mapped, and their bytes; synthetic: 0 */
@@ -106,7 +106,8 @@ struct dpb_batch dpb_batch_of_arrays(const struct dpb_batch_arrays *arrays, cons
  *  text                  a file of text, as byte-pair tokens learnt from it: the bytes and the
  * pairs that are most frequent, up to the vocabulary or 4096 in all. The last tenth is for testing
  *  interactions          a CSV file without header: label, dense features, an integer per table,
- *                        hashed into its rows; an empty field is 0. The last tenth is for testing
+ *                        hashed into its rows; an empty field is 0. The last tenth is for testing.
+ *                        A first line that begins with # is no row (dpb_interactions_csv.h)
  *  packed                what dpb_packed_write() made of another dataset, for a model with the same
  *                        samples; integers out of range are found when a sample is fetched, and so
  *                        are files that have become shorter since

@@ -21,9 +21,9 @@ struct dpb_packed_summary {
 };
 
 /* Write both splits of a data set (indexed by enum dpb_split) in `shards` files each, as equal as
- * can be. The index comes last: a folder without one is no packed data set. Refused
- * (DPB_ERR_USAGE): synthetic data, which records must name as such; a folder that has an index
- * already; more shards than samples. What was written is removed on failure. */
+ * can be. The index comes last: a folder without one is no packed data set. It says
+ * whether the data is synthetic, so that records can. Refused (DPB_ERR_USAGE): a folder that has an
+ * index already; more shards than samples. What was written is removed on failure. */
 dpb_status dpb_packed_write(const dpb_dataset *const splits[2], int shards, const char *folder,
                             struct dpb_packed_summary *summary);
 

@@ -1,12 +1,13 @@
 /* Interactions from a CSV file without a header: a label 0 or 1, then the model's dense features,
  * then one integer for each of its tables, as the Criteo data sets have them. An empty field is 0.
  * A category's integer is hashed into its table's rows. The last tenth of the rows is the test
- * split. */
+ * split. A first line that begins with # is no row. */
 #include "source.h"
 
 #include <stdlib.h>
 #include <string.h>
 
+#include "dpb_interactions_csv.h"
 #include "dpb_log.h"
 #include "dpb_str.h"
 #include "dpb_units.h"
@@ -17,7 +18,8 @@
 struct interactions {
     const struct dpb_model *model;
     int64_t rows, room;
-    int64_t first; /* row of the split */
+    int64_t first;  /* row of the split */
+    bool synthetic; /* the file says so */
     int32_t *label;
     float *x;
     int32_t *indices;
@@ -167,6 +169,13 @@ static dpb_status read_rows(struct interactions *set, const char *path, struct d
                   (long long)(zero - content->text));
         return DPB_ERR_CORRUPT;
     }
+    if (*reader.at == '#') {
+        set->synthetic = strncmp(reader.at, DPB_INTERACTIONS_SYNTHETIC,
+                                 strlen(DPB_INTERACTIONS_SYNTHETIC)) == 0;
+        reader.at += strcspn(reader.at, "\n");
+        reader.at += *reader.at == '\n';
+        reader.line++;
+    }
     while (*reader.at) {
         reader.line++;
         DPB_TRY(make_room(set));
@@ -238,6 +247,7 @@ dpb_status dpb_source_open_interactions_csv(const struct dpb_dataset_config *con
     *source = (struct dpb_source){.ctx = set,
                                   .samples = split == DPB_SPLIT_TRAIN ? set->rows - test : test,
                                   .origin = origin,
+                                  .synthetic = set->synthetic,
                                   .files = 1,
                                   .file_bytes = dpb_file_bytes(origin),
                                   .fetch = fetch,

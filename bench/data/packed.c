@@ -228,6 +228,7 @@ dpb_status dpb_source_open_packed(const struct dpb_dataset_config *config, enum 
     DPB_TRY_GOTO(st, deal_shards(&packed->split, config->folder, config, &made.deal), failed);
     DPB_TRY_GOTO(st, open_owned(packed, &made), failed);
     made.ctx = packed;
+    made.synthetic = packed->split.synthetic;
     made.samples = packed->split.first[packed->split.shard_count];
     *source = made;
     return DPB_OK;

@@ -342,6 +342,7 @@ static dpb_status read_index(const char *folder, const char *path, struct dpb_pa
         st = no_index(path, split->split);
     else
         st = read_entries(folder, path, entries, split);
+    split->synthetic = dpb_json_as_bool(dpb_json_get(index, "synthetic"), false);
     dpb_json_free(index);
     return st;
 }

@@ -2,6 +2,7 @@
 #ifndef BENCH_PACKED_SHARD_H
 #define BENCH_PACKED_SHARD_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -57,6 +58,7 @@ struct dpb_packed_shard {
 
 struct dpb_packed_split {
     enum dpb_split split;
+    bool synthetic; /* what was packed was made up */
     struct dpb_packed_shard *shard;
     int shard_count;
     int64_t *first; /* [shard_count + 1], as the index says: of each shard, and the end */

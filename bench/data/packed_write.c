@@ -154,6 +154,7 @@ static dpb_status write_splits(struct writer *w, const dpb_dataset *const splits
     dpb_json_set_string(index, "format", DPB_PACKED_INDEX_KIND);
     dpb_json_set_string(index, "data", info.kind);
     dpb_json_set_string(index, "source", info.source);
+    dpb_json_set_bool(index, "synthetic", info.synthetic);
     for (int s = 0; s < 2 && st == DPB_OK; s++) {
         dpb_json *entries = dpb_json_array();
         for (int i = 0; i < shards && st == DPB_OK; i++)
@@ -188,12 +189,6 @@ static dpb_status check_splits(const dpb_dataset *const splits[2], int shards)
     for (int s = 0; s < 2; s++) {
         struct dpb_dataset_info info;
         dpb_dataset_describe(splits[both[s]], &info);
-        if (info.synthetic) {
-            dpb_error("synthetic data cannot be packed: records must say that it is made up");
-            dpb_log_hint("use --data synthetic where you train, it costs no memory; or pack "
-                         "other data");
-            return DPB_ERR_USAGE;
-        }
         if (shards < 1 || shards > DPB_PACKED_SHARDS_MAX || shards > info.samples) {
             dpb_error("%d shards cannot be made of the %lld samples of split \"%s\"", shards,
                       (long long)info.samples, dpb_packed_split_name(both[s]));

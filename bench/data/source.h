@@ -15,8 +15,9 @@ extern "C" {
 struct dpb_source {
     void *ctx;
     int64_t samples;
-    char *origin; /* path of the (first) file, "synthetic"; on the heap */
-    int files;    /* read or mapped */
+    char *origin;   /* path of the (first) file, "synthetic"; on the heap */
+    bool synthetic; /* its files say that they were made up */
+    int files;      /* read or mapped */
     int64_t file_bytes;
     struct dpb_deal deal; /* all zero: not in shards */
     /* Sample `id` to place `at` of the arrays; `id` is valid. */

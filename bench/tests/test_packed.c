@@ -333,11 +333,8 @@ static void check_refused(const struct dpb_dataset_config *config, int shards, c
 
 static void test_not_packed(void **state)
 {
-    const struct dpb_dataset_config made_up = {.kind = "synthetic", .model = &clicks};
-
     (void)state;
     clear();
-    check_refused(&made_up, 1, "synthetic data cannot be packed");
     check_refused(&from_csv, 6, "6 shards cannot be made of the 5 samples of split \"test\"");
     check_refused(&from_csv, 0, "0 shards cannot be made");
     assert_int_not_equal(access(packed, F_OK), 0);

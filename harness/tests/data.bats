@@ -61,6 +61,28 @@ train() {
     assert_output 'ok +parameters follow one big batch'
 }
 
+@test "interactions are made, packed, learnt, and said to be made up" {
+    dpbench data make --workload dlrm-small --samples 6000 --seed 3 -o clicks.csv
+    assert_exit 0
+    assert_output 'clicks.csv: 6000 synthetic interactions'
+    [ "$(head -c 11 clicks.csv)" = '# synthetic' ]
+    "$DPBENCH" data make --workload dlrm-small --samples 6000 --seed 3 -o again.csv
+    cmp clicks.csv again.csv
+    dpbench data make --workload dlrm-small --samples 6000 --seed 3 -o clicks.csv
+    assert_exit 2
+    dpbench data pack --workload dlrm-small --data interactions --data-file clicks.csv --shards 2 \
+        -o packed
+    assert_exit 0
+    dpbench run --workload dlrm-small --ranks 2 --batch-per-rank 128 --steps 60 --warmup 2 \
+        --trace-steps 0 --probe-retries 0 --data packed --data-dir packed -o out
+    assert_exit 0
+    assert_json out/records.jsonl \
+        'd[0]["data"]["synthetic"], d[0]["data"]["sharding"], d[0]["data"]["rank_files"]' \
+        '[true, "shards", [1, 1]]'
+    assert_json out/records.jsonl \
+        'd[0]["training"]["loss_last"] < d[0]["training"]["loss_first"]' true
+}
+
 @test "too few shards, and unequal ones, are named" {
     make_idx
     "$DPBENCH" data pack --data mnist --data-dir idx --shards 3 -o packed
@@ -101,9 +123,11 @@ train() {
 }
 
 @test "data says what it cannot do" {
-    for words in mend pack 'pack -o out --data synthetic' 'pack -o out --steps 5' \
+    for words in mend pack 'pack -o out --samples 5' 'pack -o out --steps 5' \
         'pack here -o out --data mnist' 'pack -o out --shards 0' check 'check a b' \
-        'check a --shards 2' 'check a -o b'; do
+        'check a --shards 2' 'check a -o b' make 'make here' 'make -o out --shards 2' \
+        'make -o out' 'make --workload dlrm-small -o out --data synthetic' \
+        'make --workload dlrm-small -o out --samples 1' 'check a --samples 5'; do
         # shellcheck disable=SC2086 # words of a command line
         dpbench data $words
         assert_usage_error
