@@ -196,24 +196,30 @@ static void test_shapes_that_do_not_fit(void **state)
 
 /* ---- loss and gradients ---- */
 
+static void load_figures(struct fixture *fixture, const dpb_json *json)
+{
+    const dpb_json *names = dpb_json_get(json, "names");
+
+    tiny_dlrm_floats(json, "x", fixture->x, TINY_DLRM_SAMPLES * 3);
+    tiny_dlrm_ints(json, "indices", fixture->indices, TINY_DLRM_SAMPLES * 3);
+    tiny_dlrm_ints(json, "label", fixture->label, TINY_DLRM_SAMPLES);
+    for (int p = 0; p < tiny_list->model.param_count; p++) {
+        const struct dpb_param_info *param = &tiny_list->param[p];
+
+        assert_string_equal(dpb_json_as_string(dpb_json_at(names, (size_t)p), ""), param->name);
+        tiny_dlrm_floats(json, param->name, fixture->param[p], param->numel);
+    }
+}
+
 static void check_against_torch(const struct dpb_device_ops *device, double tolerance)
 {
     dpb_json *json = tiny_dlrm_figures();
-    const dpb_json *names = dpb_json_get(json, "names");
     double loss = dpb_json_as_real(dpb_json_get(json, "loss_sum"), NAN);
     struct dpb_forward_result result;
     struct fixture fixture;
 
     fixture_open(&fixture, device, &tiny_ops, TINY_DLRM_SAMPLES);
-    tiny_dlrm_floats(json, "x", fixture.x, TINY_DLRM_SAMPLES * 3);
-    tiny_dlrm_ints(json, "indices", fixture.indices, TINY_DLRM_SAMPLES * 3);
-    tiny_dlrm_ints(json, "label", fixture.label, TINY_DLRM_SAMPLES);
-    for (int p = 0; p < tiny_list->model.param_count; p++) {
-        const struct dpb_param_info *param = &tiny_list->param[p];
-
-        assert_string_equal(dpb_json_as_string(dpb_json_at(names, (size_t)p), ""), param->name);
-        tiny_dlrm_floats(json, param->name, fixture.param[p], param->numel);
-    }
+    load_figures(&fixture, json);
     result = fixture_step(&fixture, (float)dpb_json_as_real(dpb_json_get(json, "scale"), NAN));
     assert_true(fabs(result.loss_sum - loss) < tolerance * loss);
     assert_int_equal(fixture.ready_count, tiny_list->model.param_count);
@@ -236,6 +242,72 @@ static void check_against_torch(const struct dpb_device_ops *device, double tole
     }
     fixture_close(&fixture);
     dpb_json_free(json);
+}
+
+/* bf16 has 8 bits: a value is off by up to 2^-9 of itself, and a few layers add that up. */
+static void check_mixed_against_torch(const struct dpb_device_ops *device)
+{
+    const struct dpb_rank_services alone = {.size = 1};
+    const struct dpb_workload_config config = {
+            .batch_max = TINY_DLRM_SAMPLES, .ranks = &alone, .precision = DPB_BF16};
+    dpb_json *json = tiny_dlrm_figures();
+    double loss = dpb_json_as_real(dpb_json_get(json, "loss_sum"), NAN), worst = 0.0;
+    struct dpb_forward_result result;
+    struct fixture fixture;
+
+    fixture_open_with(&fixture, device, &tiny_ops, &config, 0);
+    load_figures(&fixture, json);
+    result = fixture_step(&fixture, (float)dpb_json_as_real(dpb_json_get(json, "scale"), NAN));
+    assert_true(fabs(result.loss_sum - loss) < 0.01 * loss && result.loss_sum != loss);
+    for (int p = 0; p < tiny_list->model.param_count; p++) {
+        const struct dpb_param_info *param = &tiny_list->param[p];
+        double squares = 0.0, off = 0.0;
+        float want[128];
+        char key[80];
+
+        assert_int_equal(fixture.ready[p], tiny_list->model.ready_order[p]);
+        snprintf(key, sizeof(key), "%s.grad", param->name);
+        assert_true(param->numel <= 128);
+        tiny_dlrm_floats(json, key, want, param->numel);
+        for (int64_t i = 0; i < param->numel; i++) {
+            double difference = (double)want[i] - (double)fixture.grad[p][i];
+
+            squares += (double)want[i] * (double)want[i];
+            off += difference * difference;
+        }
+        worst = fmax(worst, sqrt(off / squares));
+        if (!(squares > 0.0 && off <= 0.03 * 0.03 * squares))
+            fail_msg("%s: off by %g of its size", param->name, sqrt(off / squares));
+    }
+    print_message("gradients off by at most %g of their size\n", worst);
+    assert_int_equal(tiny_ops.activation_bytes(fixture.workload),
+                     dpb_dlrm_activation_bytes_for(
+                             tiny_list, &(struct dpb_workload_sizes){.batch_max = TINY_DLRM_SAMPLES,
+                                                                     .ranks = 1,
+                                                                     .precision = DPB_BF16}));
+    fixture_close(&fixture);
+    dpb_json_free(json);
+}
+
+static void test_reference_device_in_bf16(void **state)
+{
+    (void)state;
+    check_mixed_against_torch(&test_reference_device_ops);
+}
+
+static void test_cpu_device_in_bf16(void **state)
+{
+    const struct dpb_device_config config = {.local_size = 1, .threads = 1};
+    dpb_device *device;
+    bool has;
+
+    (void)state;
+    assert_int_equal(dpb_device_cpu_ops.open(&config, &device), DPB_OK);
+    has = dpb_device_cpu_ops.op_supported(device, DPB_OP_MATMUL, DPB_BF16);
+    dpb_device_cpu_ops.close(device);
+    if (!has)
+        skip();
+    check_mixed_against_torch(&dpb_device_cpu_ops);
 }
 
 static void test_reference_device_against_torch(void **state)
@@ -377,6 +449,8 @@ int main(void)
             cmocka_unit_test(test_shapes_that_do_not_fit),
             cmocka_unit_test(test_reference_device_against_torch),
             cmocka_unit_test(test_cpu_device_against_torch),
+            cmocka_unit_test(test_reference_device_in_bf16),
+            cmocka_unit_test(test_cpu_device_in_bf16),
             cmocka_unit_test(test_loss_falls),
             cmocka_unit_test(test_correct_counts_both_sides),
             cmocka_unit_test(test_no_samples),

@@ -18,6 +18,15 @@ enum buffer {
     GRAD_1,
     LOSS,
     ZEROS,
+    /* With mixed precision the MLPs are bf16, with GRAD_0, GRAD_1 and their outputs; what lies
+     * between them and at their ends is fp32 and needs a copy on the other side. */
+    LOW_WEIGHTS,
+    LOW_X,
+    LOW_PAIRS,
+    WIDE_VECTOR, /* the bottom's output */
+    WIDE_LOGITS,
+    WIDE_PAIRS_GRAD, /* first the logits' */
+    WIDE_VECTOR_GRAD,
     BOTTOM, /* outputs of its layers, after their ReLU */
     TOP = BOTTOM + DPB_DLRM_MLP_MAX,
     BUFFERS = TOP + DPB_DLRM_MLP_MAX
@@ -29,7 +38,7 @@ struct dlrm {
     struct dpb_launcher *launcher;
     struct dpb_workload_sizes sizes;
     float *param[DPB_DLRM_PARAMS_MAX], *grad[DPB_DLRM_PARAMS_MAX];
-    float *buffer[BUFFERS];
+    void *buffer[BUFFERS];
     /* of tables that are parameters: [tables, samples], the batch's indices turned round; the
      * host's memory */
     int32_t *ids;
@@ -48,26 +57,48 @@ static int64_t larger(int64_t a, int64_t b)
     return a > b ? a : b;
 }
 
-static void buffer_bytes(const struct dpb_dlrm_list *list, int64_t samples, int64_t bytes[BUFFERS])
+/* Where the copy of parameter `param` lies in LOW_WEIGHTS; for their number, the bytes of all. */
+static int64_t low_weight_at(const struct dpb_dlrm_list *list, enum dpb_dtype precision, int param)
+{
+    int64_t bytes = 0;
+
+    for (int p = list->table_params; p < param; p++) {
+        if (list->param[p].rank > 1)
+            bytes += (list->param[p].numel * (int64_t)dpb_dtype_bytes(precision) + 63) / 64 * 64;
+    }
+    return bytes;
+}
+
+static void buffer_bytes(const struct dpb_dlrm_list *list, const struct dpb_workload_sizes *sizes,
+                         int64_t bytes[BUFFERS])
 {
     const struct dpb_dlrm_shape *shape = &list->shape;
     int64_t columns = dpb_dlrm_pair_columns(shape), widest = columns;
-    int64_t sample_bytes = samples * (int64_t)sizeof(float);
+    int64_t sample_bytes = sizes->batch_max * (int64_t)sizeof(float);
+    int64_t low_bytes = sizes->batch_max * (int64_t)dpb_dtype_bytes(sizes->precision);
 
     memset(bytes, 0, BUFFERS * sizeof(*bytes));
     for (int i = 0; i < shape->bottom_count; i++) {
-        bytes[BOTTOM + i] = shape->bottom[i] * sample_bytes;
+        bytes[BOTTOM + i] = shape->bottom[i] * low_bytes;
         widest = larger(widest, shape->bottom[i]);
     }
     for (int i = 0; i < shape->top_count; i++) {
-        bytes[TOP + i] = shape->top[i] * sample_bytes;
+        bytes[TOP + i] = shape->top[i] * low_bytes;
         widest = larger(widest, shape->top[i]);
     }
     bytes[EMBEDDED] = bytes[EMBEDDED_GRAD] = shape->tables * shape->length * sample_bytes;
     bytes[PAIRS] = columns * sample_bytes;
-    bytes[GRAD_0] = bytes[GRAD_1] = widest * sample_bytes;
+    bytes[GRAD_0] = bytes[GRAD_1] = widest * low_bytes;
     bytes[LOSS] = sample_bytes;
     bytes[ZEROS] = DPB_ZEROS_BYTES;
+    if (sizes->precision == DPB_F32)
+        return;
+    bytes[LOW_WEIGHTS] = low_weight_at(list, sizes->precision, list->model.param_count);
+    bytes[LOW_X] = shape->features * low_bytes;
+    bytes[LOW_PAIRS] = columns * low_bytes;
+    bytes[WIDE_VECTOR] = bytes[WIDE_VECTOR_GRAD] = shape->length * sample_bytes;
+    bytes[WIDE_LOGITS] = sample_bytes;
+    bytes[WIDE_PAIRS_GRAD] = columns * sample_bytes;
 }
 
 static size_t ids_bytes(const struct dpb_dlrm_list *list, int64_t samples)
@@ -80,7 +111,7 @@ int64_t dpb_dlrm_activation_bytes_for(const struct dpb_dlrm_list *list,
 {
     int64_t bytes[BUFFERS], sum = (int64_t)ids_bytes(list, sizes->batch_max);
 
-    buffer_bytes(list, sizes->batch_max, bytes);
+    buffer_bytes(list, sizes, bytes);
     for (int b = 0; b < BUFFERS; b++)
         sum += bytes[b];
     if (list->shape.where != DPB_DLRM_TABLES_DENSE)
@@ -101,7 +132,7 @@ static dpb_status take_all(struct dlrm *net)
     size_t index_bytes = ids_bytes(net->list, net->sizes.batch_max);
     int64_t bytes[BUFFERS];
 
-    buffer_bytes(net->list, net->sizes.batch_max, bytes);
+    buffer_bytes(net->list, &net->sizes, bytes);
     for (int b = 0; b < BUFFERS; b++) {
         void *memory = NULL;
 
@@ -135,6 +166,25 @@ void dpb_dlrm_close(dpb_workload *workload)
     free(net);
 }
 
+/* The MLPs' operators in their precision. */
+static dpb_status check_device(const struct dlrm *net)
+{
+    static const enum dpb_op needed[] = {DPB_OP_MATMUL, DPB_OP_BIAS_BWD, DPB_OP_RELU_BWD,
+                                         DPB_OP_CAST};
+    const struct dpb_device_ops *device = dpb_device_get_ops(net->launcher->device);
+    enum dpb_dtype precision = net->sizes.precision;
+
+    for (size_t i = 0; precision != DPB_F32 && i < sizeof(needed) / sizeof(needed[0]); i++) {
+        if (device->op_supported(net->launcher->device, needed[i], precision))
+            continue;
+        dpb_error("workload \"%s\": device \"%s\" has no %s in %s", net->base.ops->name,
+                  device->name, dpb_op_text(needed[i]), dpb_dtype_text(precision));
+        dpb_log_hint("use --precision fp32, or another --device");
+        return DPB_ERR_UNSUPPORTED;
+    }
+    return DPB_OK;
+}
+
 dpb_status dpb_dlrm_open(const struct dpb_workload_ops *ops, const struct dpb_dlrm_list *list,
                          const struct dpb_workload_config *config, dpb_workload **workload)
 {
@@ -156,7 +206,9 @@ dpb_status dpb_dlrm_open(const struct dpb_workload_ops *ops, const struct dpb_dl
     net->launcher = config->launcher;
     net->sizes = (struct dpb_workload_sizes){.batch_max = config->batch_max,
                                              .global_batch = config->global_batch,
+                                             .precision = config->precision,
                                              .optimizer = config->optimizer};
+    DPB_TRY_GOTO(st, check_device(net), err);
     DPB_TRY_GOTO(st, take_all(net), err_memory);
     if (list->shape.where != DPB_DLRM_TABLES_DENSE) {
         net->sizes.rank = config->ranks->rank;
@@ -193,14 +245,98 @@ dpb_status dpb_dlrm_init_params(dpb_workload *workload, uint64_t seed)
     return DPB_OK;
 }
 
+/* ---- precision ---- */
+
+static struct dpb_tensor tensor_of(enum dpb_dtype dtype, const void *data, int64_t rows,
+                                   int64_t columns)
+{
+    struct dpb_tensor tensor = dpb_tensor_2d((void *)data, rows, columns);
+
+    tensor.dtype = dtype;
+    return tensor;
+}
+
+static bool is_mixed(const struct dlrm *net)
+{
+    return net->sizes.precision != DPB_F32;
+}
+
+/* Of two buffers, the one in which fp32 values are: `same` where all is fp32. */
+static float *wide(const struct dlrm *net, int same, int mixed)
+{
+    return net->buffer[is_mixed(net) ? mixed : same];
+}
+
+/* fp32 values as the MLPs read them: where they are, or copied to `low` by narrow(). */
+static const void *low(const struct dlrm *net, const float *values, enum buffer low)
+{
+    return is_mixed(net) ? net->buffer[low] : values;
+}
+
+static dpb_status narrow(const struct dlrm *net, const char *name, const float *values, int to,
+                         int64_t rows, int64_t columns)
+{
+    struct dpb_cast_args args = {
+            .from = dpb_tensor_2d((float *)values, rows, columns),
+            .to = tensor_of(net->sizes.precision, net->buffer[to], rows, columns)};
+
+    return is_mixed(net) ? dpb_launch(net->launcher, name, DPB_OP_CAST, &args) : DPB_OK;
+}
+
+/* What an MLP wrote, as fp32: wide(net, from, to). */
+static dpb_status widen(const struct dlrm *net, const char *name, int from, enum buffer to,
+                        int64_t rows, int64_t columns)
+{
+    struct dpb_cast_args args = {
+            .from = tensor_of(net->sizes.precision, net->buffer[from], rows, columns),
+            .to = dpb_tensor_2d(net->buffer[to], rows, columns)};
+
+    return is_mixed(net) ? dpb_launch(net->launcher, name, DPB_OP_CAST, &args) : DPB_OK;
+}
+
+static void *weight_of(const struct dlrm *net, const struct dpb_layer *layer)
+{
+    return is_mixed(net) ? (char *)net->buffer[LOW_WEIGHTS] +
+                                   low_weight_at(net->list, net->sizes.precision, layer->weight)
+                         : (void *)net->param[layer->weight];
+}
+
+/* The weights of an MLP as they are after the last update. */
+static dpb_status narrow_weights(const struct dlrm *net, const struct dpb_layer_list *mlp)
+{
+    for (int i = 0; is_mixed(net) && i < mlp->layer_count; i++) {
+        const struct dpb_layer *layer = &mlp->layer[i];
+        struct dpb_cast_args args = {
+                .from = dpb_tensor_2d(net->param[layer->weight], layer->out[2], layer->in[2]),
+                .to = tensor_of(net->sizes.precision, weight_of(net, layer), layer->out[2],
+                                layer->in[2])};
+
+        DPB_TRY(dpb_launch(net->launcher, layer->op.cast, DPB_OP_CAST, &args));
+    }
+    return DPB_OK;
+}
+
 /* ---- the parts ---- */
 
-static dpb_status mlp_forward(const struct dlrm *net, const struct dpb_layer_list *mlp, int outputs,
-                              const float *x, int64_t samples)
+static struct dpb_linear linear_of(const struct dlrm *net, const struct dpb_layer *layer,
+                                   const void *x, int64_t samples)
 {
+    return (struct dpb_linear){.dtype = net->sizes.precision,
+                               .samples = samples,
+                               .x = x,
+                               .weight = weight_of(net, layer),
+                               .bias = net->param[layer->bias]};
+}
+
+static dpb_status mlp_forward(const struct dlrm *net, const struct dpb_layer_list *mlp, int outputs,
+                              const void *x, int64_t samples)
+{
+    DPB_TRY(narrow_weights(net, mlp));
     for (int i = 0; i < mlp->layer_count; i++) {
-        DPB_TRY(dpb_linear_forward(net->launcher, &mlp->layer[i], samples, x, net->param,
-                                   net->buffer[outputs + i]));
+        const struct dpb_linear linear = linear_of(net, &mlp->layer[i], x, samples);
+
+        DPB_TRY(dpb_linear_forward_typed(net->launcher, &mlp->layer[i], &linear,
+                                         net->buffer[outputs + i]));
         x = net->buffer[outputs + i];
     }
     return DPB_OK;
@@ -209,26 +345,28 @@ static dpb_status mlp_forward(const struct dlrm *net, const struct dpb_layer_lis
 /* The gradient of the last output lies in GRAD_0 + *at; that of x is left in GRAD_0 + *at, when
  * `data` asks for it. */
 static dpb_status mlp_backward(const struct dlrm *net, const struct dpb_layer_list *mlp,
-                               int outputs, const float *x, int64_t samples, bool data, int *at,
+                               int outputs, const void *x, int64_t samples, bool data, int *at,
                                dpb_grad_ready ready, void *ctx)
 {
     for (int i = mlp->layer_count - 1; i >= 0; i--) {
         const struct dpb_layer *layer = &mlp->layer[i];
-        float *dy = net->buffer[GRAD_0 + *at];
-        float *dx = i > 0 || data ? net->buffer[GRAD_0 + !*at] : NULL;
+        const struct dpb_linear linear =
+                linear_of(net, layer, i > 0 ? net->buffer[outputs + i - 1] : x, samples);
+        void *dy = net->buffer[GRAD_0 + *at];
+        void *dx = i > 0 || data ? net->buffer[GRAD_0 + !*at] : NULL;
 
         if (layer->relu) {
-            struct dpb_tensor both = dpb_tensor_2d(dy, samples, layer->out[2]);
-            struct dpb_relu_args args = {
-                    .y = dpb_tensor_2d(net->buffer[outputs + i], samples, layer->out[2]),
-                    .dy = both,
-                    .dx = both};
+            struct dpb_tensor both = tensor_of(net->sizes.precision, dy, samples, layer->out[2]);
+            struct dpb_relu_args args = {.y = tensor_of(net->sizes.precision,
+                                                        net->buffer[outputs + i], samples,
+                                                        layer->out[2]),
+                                         .dy = both,
+                                         .dx = both};
 
             DPB_TRY(dpb_launch(net->launcher, layer->op.bwd_relu, DPB_OP_RELU_BWD, &args));
         }
-        DPB_TRY(dpb_linear_backward(net->launcher, layer, samples,
-                                    i > 0 ? net->buffer[outputs + i - 1] : x, net->param, net->grad,
-                                    dy, dx, ready, ctx));
+        DPB_TRY(dpb_linear_backward_typed(net->launcher, layer, &linear, net->grad, dy, dx, ready,
+                                          ctx));
         *at = !*at;
     }
     return DPB_OK;
@@ -239,7 +377,7 @@ static struct dpb_tensor rows_of(const struct dlrm *net, enum buffer buffer, int
 {
     int64_t length = net->list->shape.length;
 
-    return dpb_tensor_2d(net->buffer[buffer] + t * samples * length, samples, length);
+    return dpb_tensor_2d((float *)net->buffer[buffer] + t * samples * length, samples, length);
 }
 
 static struct dpb_tensor table_of(const struct dlrm *net, float *const *of, int t)
@@ -293,7 +431,7 @@ static struct dpb_interaction_args interaction_args(const struct dlrm *net, int6
 
     all_grad.data = net->buffer[EMBEDDED_GRAD];
     return (struct dpb_interaction_args){
-            .x = dpb_tensor_2d(net->buffer[BOTTOM + shape->bottom_count - 1], samples,
+            .x = dpb_tensor_2d(wide(net, BOTTOM + shape->bottom_count - 1, WIDE_VECTOR), samples,
                                shape->length),
             .e = all,
             .y = dpb_tensor_2d(pairs, samples, dpb_dlrm_pair_columns(shape)),
@@ -305,7 +443,28 @@ static struct dpb_interaction_args interaction_args(const struct dlrm *net, int6
 
 static float *logits_of(const struct dlrm *net)
 {
-    return net->buffer[TOP + net->list->shape.top_count - 1];
+    return wide(net, TOP + net->list->shape.top_count - 1, WIDE_LOGITS);
+}
+
+static dpb_status bottom_forward(const struct dlrm *net, const struct dpb_batch *batch)
+{
+    const struct dpb_dlrm_shape *shape = &net->list->shape;
+    int64_t samples = batch->samples;
+
+    DPB_TRY(narrow(net, "x.cast", batch->x, LOW_X, samples, shape->features));
+    DPB_TRY(mlp_forward(net, &net->list->bottom, BOTTOM, low(net, batch->x, LOW_X), samples));
+    return widen(net, "bot_l.cast", BOTTOM + shape->bottom_count - 1, WIDE_VECTOR, samples,
+                 shape->length);
+}
+
+static dpb_status top_forward(const struct dlrm *net, int64_t samples)
+{
+    const struct dpb_dlrm_shape *shape = &net->list->shape;
+    const float *pairs = net->buffer[PAIRS];
+
+    DPB_TRY(narrow(net, "interact.cast", pairs, LOW_PAIRS, samples, dpb_dlrm_pair_columns(shape)));
+    DPB_TRY(mlp_forward(net, &net->list->top, TOP, low(net, pairs, LOW_PAIRS), samples));
+    return widen(net, "top_l.cast", TOP + shape->top_count - 1, WIDE_LOGITS, samples, 1);
 }
 
 /* Bottom MLP and rows. Rows of tables elsewhere travel while the bottom MLP computes; a rank takes
@@ -315,7 +474,7 @@ static dpb_status vectors_forward(const struct dlrm *net, const struct dpb_batch
     if (net->tables)
         DPB_TRY(dpb_dlrm_tables_fetch(net->tables, batch, net->buffer[EMBEDDED]));
     if (batch->samples > 0)
-        DPB_TRY(mlp_forward(net, &net->list->bottom, BOTTOM, batch->x, batch->samples));
+        DPB_TRY(bottom_forward(net, batch));
     if (net->tables)
         return dpb_dlrm_tables_fetched(net->tables, net->buffer[EMBEDDED]);
     return batch->samples > 0 ? tables_forward(net, batch) : DPB_OK;
@@ -340,7 +499,7 @@ dpb_status dpb_dlrm_forward(dpb_workload *workload, const struct dpb_batch *batc
     }
     pairs = interaction_args(net, batch->samples, net->buffer[PAIRS], NULL);
     DPB_TRY(dpb_launch(launcher, "interact.fwd", DPB_OP_INTERACTION_FWD, &pairs));
-    DPB_TRY(mlp_forward(net, &net->list->top, TOP, net->buffer[PAIRS], batch->samples));
+    DPB_TRY(top_forward(net, batch->samples));
     bce = (struct dpb_sigmoid_bce_args){.logits = dpb_tensor_2d((float *)logits, batch->samples, 1),
                                         .label = batch->label,
                                         .loss = net->buffer[LOSS]};
@@ -379,26 +538,34 @@ dpb_status dpb_dlrm_backward(dpb_workload *workload, const struct dpb_batch *bat
     int64_t samples = batch->samples;
     struct dpb_sigmoid_bce_args bce;
     struct dpb_interaction_args pairs;
+    const struct dpb_dlrm_shape *shape = &net->list->shape;
+    float *logits_grad, *vector_grad;
     int at = 0;
 
     if (samples == 0)
         return clear_gradients(net, ready, ctx);
+    logits_grad = wide(net, GRAD_0, WIDE_PAIRS_GRAD);
     bce = (struct dpb_sigmoid_bce_args){.logits = dpb_tensor_2d(logits_of(net), samples, 1),
-                                        .dlogits = dpb_tensor_2d(net->buffer[GRAD_0], samples, 1),
+                                        .dlogits = dpb_tensor_2d(logits_grad, samples, 1),
                                         .label = batch->label,
                                         .scale = grad_scale};
     DPB_TRY(dpb_launch(net->launcher, "loss.bwd", DPB_OP_SIGMOID_BCE_BWD, &bce));
-    DPB_TRY(mlp_backward(net, &net->list->top, TOP, net->buffer[PAIRS], samples, true, &at, ready,
-                         ctx));
-    pairs = interaction_args(net, samples, net->buffer[GRAD_0 + at], net->buffer[GRAD_0 + !at]);
+    DPB_TRY(narrow(net, "loss.cast", logits_grad, GRAD_0, samples, 1));
+    DPB_TRY(mlp_backward(net, &net->list->top, TOP, low(net, net->buffer[PAIRS], LOW_PAIRS),
+                         samples, true, &at, ready, ctx));
+    DPB_TRY(widen(net, "top_l.cast", GRAD_0 + at, WIDE_PAIRS_GRAD, samples,
+                  dpb_dlrm_pair_columns(shape)));
+    vector_grad = wide(net, GRAD_0 + !at, WIDE_VECTOR_GRAD);
+    pairs = interaction_args(net, samples, wide(net, GRAD_0 + at, WIDE_PAIRS_GRAD), vector_grad);
     DPB_TRY(dpb_launch(net->launcher, "interact.bwd", DPB_OP_INTERACTION_BWD, &pairs));
     at = !at;
     if (net->tables)
         DPB_TRY(dpb_dlrm_tables_send(net->tables, net->buffer[EMBEDDED_GRAD]));
     else
         DPB_TRY(tables_backward(net, samples, ready, ctx));
-    DPB_TRY(mlp_backward(net, &net->list->bottom, BOTTOM, batch->x, samples, false, &at, ready,
-                         ctx));
+    DPB_TRY(narrow(net, "interact.cast", vector_grad, GRAD_0 + at, samples, shape->length));
+    DPB_TRY(mlp_backward(net, &net->list->bottom, BOTTOM, low(net, batch->x, LOW_X), samples, false,
+                         &at, ready, ctx));
     return net->tables ? dpb_dlrm_tables_sent(net->tables) : DPB_OK;
 }
 

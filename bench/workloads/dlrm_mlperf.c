@@ -80,6 +80,7 @@ const struct dpb_workload_ops dpb_workload_dlrm_mlperf_ops = {
         .version = DPB_WORKLOAD_OPS_VERSION,
         .name = NAME,
         .summary = "recommendation: tables spread over the ranks, whose rows all-to-all exchanges",
+        .flags = DPB_WORKLOAD_BF16,
         .options = &options_table,
         /* the script's, whose batch of 2048 is for one machine */
         .training = {.lr = 1.0, .momentum = 0.0, .weight_decay = 0.0, .batch_per_rank = 256},

@@ -85,6 +85,7 @@ const struct dpb_workload_ops dpb_workload_dlrm_small_ops = {
         .version = DPB_WORKLOAD_OPS_VERSION,
         .name = NAME,
         .summary = "recommendation: 26 tables trained in three ways, small MLPs, 4.6 M parameters",
+        .flags = DPB_WORKLOAD_BF16,
         .options = &options_table,
         .training = {.lr = 0.1,
                      .momentum = 0.0,
