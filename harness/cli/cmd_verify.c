@@ -107,6 +107,23 @@ static dpb_status set_defaults(const struct dpb_registry *registry,
     return dpb_settings_override(settings, given);
 }
 
+/* With batch normalisation N ranks are one big batch only when it sees all their samples: so it
+ * does here, unless the user says otherwise. */
+static dpb_status synchronise_statistics(const struct dpb_registry *registry,
+                                         const struct dpb_settings *given, struct dpb_plan *plan)
+{
+    if (dpb_settings_find(given, "sync-bn"))
+        return DPB_OK;
+    for (size_t i = 0; i < plan->cell_count; i++) {
+        dpb_config *config = plan->cells[i].config;
+        const struct dpb_experiment *e = dpb_config_struct(config, "experiment");
+        const struct dpb_workload_ops *workload = dpb_registry_workload(registry, e->workload);
+        if (e->ranks > 1 && (workload->flags & DPB_WORKLOAD_BATCH_STATISTICS))
+            DPB_TRY(dpb_config_set(config, "sync-bn", "on"));
+    }
+    return DPB_OK;
+}
+
 static dpb_status verify_cells(const struct dpb_registry *registry, const struct dpb_plan *plan,
                                bool json)
 {
@@ -157,6 +174,7 @@ static dpb_status run(const struct dpb_registry *registry, const struct dpb_comm
     };
     DPB_TRY_GOTO(st, dpb_plan_build(&input, &plan), out);
     DPB_TRY_GOTO(st, check_steps(&plan), out);
+    DPB_TRY_GOTO(st, synchronise_statistics(registry, &line->experiment, &plan), out);
     DPB_TRY_GOTO(st, dpb_driver_preflight(registry, &plan), out);
     DPB_TRY_GOTO(st, dpb_memory_check_plan(registry, &plan), out);
     st = verify_cells(registry, &plan, o->json);
@@ -175,7 +193,9 @@ const struct dpb_verb dpb_verb_verify = {
                          "Trains with N ranks and with one rank on the same samples and compares "
                          "losses and parameters: within a bound for the real network, bit by bit "
                          "with integer-valued gradients. Replicas are compared after every step, "
-                         "and a planted divergence must be found. Lists, such as --strategy "
+                         "and a planted divergence must be found. Batch normalisation is "
+                         "synchronised, "
+                         "unless --sync-bn off is given. Lists, such as --strategy "
                          "none,naive,ddp, verify several cells.",
                  .table = &table,
                  .takes_experiment = true},

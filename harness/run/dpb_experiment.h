@@ -43,7 +43,7 @@ struct dpb_experiment {
     bool bind;
     int data; /* enum dpb_data_kind */
     char data_dir[DPB_OPTION_TEXT_BYTES], data_file[DPB_OPTION_TEXT_BYTES];
-    int sharding; /* enum dpb_sharding */
+    int sharding;  /* enum dpb_sharding */
     int optimizer; /* enum dpb_optimizer_kind, or DPB_OPTIMIZER_AUTO before it is resolved */
     /* Its settings; NaN in a resolved cell for those that it does not use. */
 #define DPB_EXPERIMENT_MEMBER(member, name) double member;

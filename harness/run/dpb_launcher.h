@@ -24,7 +24,7 @@ enum dpb_worker_fd {
     DPB_WORKER_FD_CHANNEL = 3, /* messages with the launcher */
     DPB_WORKER_FD_BOARD = 4,   /* struct dpb_board */
     DPB_WORKER_FD_SEGMENT = 5, /* the comm's shared memory */
-    DPB_WORKER_FD_BULK = 6     /* large results of rank 0 (parameters) */
+    DPB_WORKER_FD_BULK = 6     /* large results: parameters and state */
 };
 
 /* The hidden verb that makes the binary a rank. */
@@ -35,7 +35,7 @@ struct dpb_launch_config {
     const dpb_json *job;      /* sent to every rank, with "rank" and "size" added; borrowed */
     int64_t timeout_ns;       /* for the whole launch */
     int64_t stall_timeout_ns; /* without progress of the slowest rank */
-    size_t bulk_bytes;        /* room for large results; 0: none */
+    bool wants_bulk;          /* there are large results */
     const volatile sig_atomic_t *interrupted; /* becomes non-zero on SIGINT; may be NULL */
     /* Called about ten times a second with the slowest rank's step; may be NULL. */
     void (*tick)(void *ctx, int64_t step);
@@ -45,7 +45,7 @@ struct dpb_launch_config {
 struct dpb_launch_result {
     dpb_json **ranks; /* what each rank reported, NULL where it did not */
     int rank_count;
-    void *bulk; /* bulk_bytes, or NULL */
+    void *bulk; /* bulk_bytes, as much as the ranks wrote, or NULL */
     size_t bulk_bytes;
     int64_t wall_ns;
     char reason[1024]; /* what went wrong, one line; "" when nothing did */

@@ -23,8 +23,10 @@ struct dpb_job {
                        are summed, the optimizer is that workload's */
     int plant_rank; /* verify: this rank flips one bit after step plant_step; -1: none */
     int64_t plant_step;
+    bool nudge;       /* some roundings in every parameter (dpb_step_nudge_params()) */
     bool quiet;       /* no log lines: the failure is expected, its text is reported */
-    bool keep_params; /* rank 0 leaves its parameters in the launch's bulk memory */
+    bool keep_values; /* the ranks leave parameters and state in the launch's bulk memory */
+    bool keep_first;  /* those after the first step too */
 };
 
 /* As JSON for dpb_launch_config.job; caller owns. NULL when out of memory. */
@@ -35,8 +37,9 @@ dpb_json *dpb_job_to_json(const struct dpb_job *job);
  *    "backward_ns"[], "sync_ns"[], "optimizer_ns"[] (timed steps), "loss_sum"[], "samples"[] (all
  *    untraced steps), "traced_start_ns"[], "traced_end_ns"[], "events", "events_lost", "device",
  *    "comm", "plan", "wire_ns_per_step", "exchanges", "memory", "peak_bytes", "comm_stats",
- * "param_hash", "test_correct", "test_samples", "dataset"} or {"type": "error", "status", "text"}.
- * Returns the exit code. */
+ *    "param_hash", "test_correct", "test_samples", "dataset",
+ *    "kept" (kept_values.h)}
+ * or {"type": "error", "status", "text"}. Returns the exit code. */
 int dpb_worker_main(const struct dpb_registry *registry);
 
 #ifdef __cplusplus

@@ -11,6 +11,7 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -163,8 +164,8 @@ static dpb_status start_all(struct launch *l)
         return DPB_ERR_NO_MEMORY;
     }
     DPB_TRY(dpb_comm_segment_new(l->config->ranks, &l->segment_fd));
-    if (l->config->bulk_bytes > 0)
-        DPB_TRY(memory_file("dpbench-bulk", l->config->bulk_bytes, &l->bulk_fd));
+    if (l->config->wants_bulk)
+        DPB_TRY(memory_file("dpbench-bulk", 0, &l->bulk_fd));
     for (int r = 0; r < l->config->ranks; r++)
         DPB_TRY(start_rank(l, r));
     for (int r = 0; r < l->config->ranks; r++)
@@ -447,15 +448,22 @@ static dpb_status watch(struct launch *l)
 
 static dpb_status take_bulk(struct launch *l)
 {
-    if (l->config->bulk_bytes == 0)
+    struct stat file;
+    if (!l->config->wants_bulk)
         return DPB_OK;
-    void *bulk = mmap(NULL, l->config->bulk_bytes, PROT_READ, MAP_SHARED, l->bulk_fd, 0);
+    if (fstat(l->bulk_fd, &file) < 0) {
+        dpb_error("cannot tell how large the ranks' results are: %s", strerror(errno));
+        return DPB_ERR_IO;
+    }
+    if (file.st_size == 0)
+        return DPB_OK;
+    void *bulk = mmap(NULL, (size_t)file.st_size, PROT_READ, MAP_SHARED, l->bulk_fd, 0);
     if (bulk == MAP_FAILED) {
         dpb_error("cannot map the ranks' results: %s", strerror(errno));
         return DPB_ERR_NO_MEMORY;
     }
     l->result->bulk = bulk;
-    l->result->bulk_bytes = l->config->bulk_bytes;
+    l->result->bulk_bytes = (size_t)file.st_size;
     return DPB_OK;
 }
 

@@ -11,11 +11,29 @@
 #include "dpb_launcher.h"
 #include "dpb_log.h"
 #include "dpb_worker.h"
+#include "kept_values.h"
 
 #define PLANT_STEP 2
 
+/* How far N ranks may be from one big batch, after the first and after the last step. */
+struct bounds {
+    double loss_rtol;
+    struct {
+        struct kept_bounds params, state;
+    } first, last;
+    double beyond_ratio; /* of the elements may lie beyond; 0: none */
+};
+
+/* What is compared: N ranks, and one with the whole batch. */
+struct launches {
+    const struct dpb_launch_result *many, *one;
+    int64_t steps;
+};
+
 struct verifier {
     const struct dpb_verify_config *config;
+    struct bounds bounds;
+    bool amplifies; /* the training amplifies roundings: bounds are measured */
     struct dpb_verify_result *result;
     const struct dpb_experiment *e;
 };
@@ -49,19 +67,13 @@ static dpb_status train(const struct verifier *v, const struct dpb_job *job,
                         struct dpb_launch_result *result)
 {
     const struct dpb_experiment *e = dpb_config_struct(job->config, "experiment");
-    const struct dpb_workload_ops *workload =
-            job->integers ? v->config->registry->integer_workload
-                          : dpb_registry_workload(v->config->registry, e->workload);
-    const struct dpb_model *model =
-            workload->model(job->integers ? NULL : dpb_config_struct(job->config, "workload"));
     dpb_json *json = dpb_job_to_json(job);
     struct dpb_launch_config launch = {
             .ranks = (int)e->ranks,
             .job = json,
             .timeout_ns = e->timeout_ns,
             .stall_timeout_ns = e->stall_timeout_ns,
-            .bulk_bytes =
-                    job->keep_params ? (size_t)dpb_model_param_elements(model) * sizeof(float) : 0,
+            .wants_bulk = job->keep_values,
             .interrupted = v->config->interrupted,
     };
     dpb_status st = dpb_launch_run(&launch, result);
@@ -114,58 +126,88 @@ static const char *params_name(bool integers)
                     : "parameters follow one big batch";
 }
 
+static const char state_name[] = "values beside the parameters follow one big batch";
+
 static void skip(struct verifier *v, const char *name, const char *why)
 {
     add_check(v, name, true, "skipped: %s", why)->skipped = true;
 }
 
-static void compare_losses(struct verifier *v, const struct dpb_launch_result *many,
-                           const struct dpb_launch_result *one, bool exact)
+static int64_t steps_of(const struct dpb_launch_result *result)
 {
-    size_t steps = dpb_json_size(dpb_json_get(one->ranks[0], "loss_sum"));
+    return (int64_t)dpb_json_size(dpb_json_get(result->ranks[0], "loss_sum"));
+}
+
+/* Of the first `steps` steps. */
+static double losses_apart(const struct dpb_launch_result *many,
+                           const struct dpb_launch_result *one, size_t steps)
+{
     double worst = 0;
     for (size_t s = 0; s < steps; s++) {
         double a = loss_of_step(many, s), b = loss_of_step(one, s);
         double difference = a == b ? 0 : fabs(a - b) / fmax(fabs(b), 1e-30);
         worst = difference > worst || isnan(difference) ? difference : worst;
     }
+    return worst;
+}
+
+static void compare_losses(struct verifier *v, const struct dpb_launch_result *many,
+                           const struct dpb_launch_result *one, bool exact)
+{
+    const size_t steps = (size_t)steps_of(one);
+    const double worst = losses_apart(many, one, steps), first = losses_apart(many, one, 1);
     if (exact)
         add_check(v, losses_name(exact), worst == 0,
                   "largest relative difference %.3g over %zu steps", worst, steps);
     else
-        add_check(v, losses_name(exact), worst <= DPB_VERIFY_LOSS_RTOL,
-                  "largest relative difference %.3g over %zu steps, bound %.3g", worst, steps,
-                  DPB_VERIFY_LOSS_RTOL);
+        add_check(v, losses_name(exact),
+                  worst <= v->bounds.loss_rtol && first <= DPB_VERIFY_LOSS_RTOL,
+                  "largest relative difference %.3g over %zu steps, bound %.3g; %.3g in the first, "
+                  "bound %.3g",
+                  worst, steps, v->bounds.loss_rtol, first, DPB_VERIFY_LOSS_RTOL);
 }
 
-static void compare_params(struct verifier *v, const struct dpb_launch_result *many,
-                           const struct dpb_launch_result *one, bool exact)
+/* Parameters, or the state beside them, after step `step`; a text of how far they are apart. */
+static bool values_agree(struct verifier *v, const char *what, const struct launches *l,
+                         int64_t step, const struct kept_bounds *bounds, char *text,
+                         size_t text_bytes)
 {
-    const enum dpb_optimizer_kind optimizer = (enum dpb_optimizer_kind)v->e->optimizer;
-    const float *a = many->bulk, *b = one->bulk;
-    size_t elements = many->bulk_bytes / sizeof(float), differing = 0, outside = 0;
-    double worst = 0;
-    for (size_t i = 0; i < elements; i++) {
-        double difference = fabs((double)a[i] - (double)b[i]);
-        differing += memcmp(&a[i], &b[i], sizeof(float)) != 0;
-        outside +=
-                !(difference <= DPB_VERIFY_PARAM_ATOL + DPB_VERIFY_PARAM_RTOL * fabs((double)b[i]));
-        worst = difference > worst || isnan(difference) ? difference : worst;
+    const struct kept_difference d = kept_values_compare(l->many, l->one, what, step, bounds);
+    if (d.missing) {
+        snprintf(text, text_bytes, "no rank has left \"%s\" of the size that it has alone",
+                 d.missing);
+        return false;
     }
-    if (exact)
-        add_check(v, params_name(exact), differing == 0, "%zu of %zu elements differ", differing,
-                  elements);
-    else if (!dpb_optimizer_is_scale_free(optimizer))
-        add_check(v, params_name(exact), outside == 0,
-                  "largest difference %.3g, %zu of %zu elements beyond %.3g + %.3g |p|", worst,
-                  outside, elements, DPB_VERIFY_PARAM_ATOL, DPB_VERIFY_PARAM_RTOL);
-    else
-        add_check(v, params_name(exact),
-                  isfinite(worst) && (double)outside <= DPB_VERIFY_BEYOND_RATIO * (double)elements,
-                  "largest difference %.3g, %zu of %zu elements beyond %.3g + %.3g |p|; %g %% may "
-                  "be, since %s divides gradients by their size, rounding included",
-                  worst, outside, elements, DPB_VERIFY_PARAM_ATOL, DPB_VERIFY_PARAM_RTOL,
-                  100 * DPB_VERIFY_BEYOND_RATIO, dpb_optimizer_text(optimizer));
+    snprintf(text, text_bytes,
+             "largest difference %.3g%s%s, %zu of %zu elements beyond %.3g + %.3g |p|", d.largest,
+             d.where[0] ? " in " : "", d.where, d.outside, d.elements, bounds->atol, bounds->rtol);
+    return isfinite(d.largest) && (double)d.outside <= v->bounds.beyond_ratio * (double)d.elements;
+}
+
+/* The same bits. */
+static void compare_bits(struct verifier *v, const struct launches *l)
+{
+    const struct kept_difference d =
+            kept_values_compare(l->many, l->one, "parameter", l->steps, &v->bounds.last.params);
+    add_check(v, params_name(true), d.differing == 0 && !d.missing, "%zu of %zu elements differ",
+              d.differing, d.elements);
+}
+
+static void compare_values(struct verifier *v, const char *name, const char *what,
+                           const struct launches *l, const struct kept_bounds *first_bounds,
+                           const struct kept_bounds *last_bounds)
+{
+    char first[200] = "", last[200], allowed[120] = "";
+    bool agree = values_agree(v, what, l, l->steps, last_bounds, last, sizeof(last));
+    if (v->amplifies && !values_agree(v, what, l, 1, first_bounds, first, sizeof(first)))
+        agree = false;
+    if (v->bounds.beyond_ratio > 0)
+        snprintf(allowed, sizeof(allowed),
+                 "; %g %% may be, since %s divides gradients by their size, rounding included",
+                 100 * v->bounds.beyond_ratio,
+                 dpb_optimizer_text((enum dpb_optimizer_kind)v->e->optimizer));
+    add_check(v, name, agree, "%s%s%s%s", last, first[0] ? "; after the first step: " : "", first,
+              allowed);
 }
 
 /* Did the ranks stop because their replicas differed? Then that is a result, not an accident. */
@@ -189,7 +231,63 @@ static bool has_one_big_batch(const struct verifier *v)
 {
     const struct dpb_workload_ops *workload =
             dpb_registry_workload(v->config->registry, v->e->workload);
-    return !(workload->flags & DPB_WORKLOAD_BATCH_STATISTICS);
+    return !(workload->flags & DPB_WORKLOAD_BATCH_STATISTICS) || v->e->sync_bn;
+}
+
+static struct bounds bounds_of(const struct dpb_experiment *e)
+{
+    const bool scale_free = dpb_optimizer_is_scale_free((enum dpb_optimizer_kind)e->optimizer);
+    const struct kept_bounds usual = {DPB_VERIFY_PARAM_ATOL, DPB_VERIFY_PARAM_RTOL};
+    return (struct bounds){
+            .loss_rtol = DPB_VERIFY_LOSS_RTOL,
+            .first = {usual, usual},
+            .last = {usual, usual},
+            .beyond_ratio = scale_free ? DPB_VERIFY_BEYOND_RATIO : 0,
+    };
+}
+
+/* Small batches under batch normalisation, and rounding to bf16, make much of little. */
+static bool amplifies_roundings(const struct verifier *v)
+{
+    const struct dpb_workload_ops *workload =
+            dpb_registry_workload(v->config->registry, v->e->workload);
+    return (workload->flags & DPB_WORKLOAD_BATCH_STATISTICS) || v->e->precision != DPB_F32;
+}
+
+static double at_least(double bound, double aside)
+{
+    const double measured = DPB_VERIFY_FACTOR * aside;
+    return measured > bound || isnan(measured) ? measured : bound;
+}
+
+static void widen(const struct launches *l, const char *what, int64_t step,
+                  struct kept_bounds *bounds)
+{
+    bounds->atol = at_least(bounds->atol,
+                            kept_values_compare(l->many, l->one, what, step, bounds).largest);
+}
+
+/* Let the same training begin some roundings aside: N ranks may be DPB_VERIFY_FACTOR times as far
+ * from it as it is from itself. */
+static dpb_status widen_bounds(struct verifier *v, const struct dpb_job *alone_job,
+                               const struct dpb_launch_result *one)
+{
+    struct dpb_job job = *alone_job;
+    struct dpb_launch_result aside = {0};
+    job.nudge = true;
+    tell(v, "one rank, some roundings aside");
+    dpb_status st = train(v, &job, &aside);
+    if (st == DPB_OK) {
+        const struct launches l = {&aside, one, steps_of(one)};
+        struct bounds *b = &v->bounds;
+        b->loss_rtol = at_least(b->loss_rtol, losses_apart(&aside, one, (size_t)l.steps));
+        widen(&l, "parameter", 1, &b->first.params);
+        widen(&l, "state", 1, &b->first.state);
+        widen(&l, "parameter", l.steps, &b->last.params);
+        widen(&l, "state", l.steps, &b->last.state);
+    }
+    dpb_launch_result_release(&aside);
+    return st;
 }
 
 static dpb_status compare_with_alone(struct verifier *v, bool integers)
@@ -200,7 +298,8 @@ static dpb_status compare_with_alone(struct verifier *v, bool integers)
                           .verify = true,
                           .integers = integers,
                           .plant_rank = -1,
-                          .keep_params = true};
+                          .keep_values = true,
+                          .keep_first = !integers && v->amplifies};
     if (v->e->ranks < 2) {
         skip(v, replicas_name(integers), "one rank has no replica");
         skip(v, losses_name(integers), "one rank is the one big batch");
@@ -217,8 +316,8 @@ static dpb_status compare_with_alone(struct verifier *v, bool integers)
         goto out;
     add_replicas(v, integers, &many);
     if (!integers && !has_one_big_batch(v)) {
-        const char *why = "batch normalisation sees the samples of its rank only, so that one rank "
-                          "with the whole batch computes something else";
+        const char *why = "with --sync-bn off batch normalisation sees the samples of its rank "
+                          "only, so that one rank with the whole batch computes something else";
         skip(v, losses_name(integers), why);
         skip(v, params_name(integers), why);
         goto out;
@@ -228,8 +327,18 @@ static dpb_status compare_with_alone(struct verifier *v, bool integers)
     job.config = alone_config;
     job.data_ranks = (int)v->e->ranks;
     DPB_TRY_GOTO(st, train(v, &job, &one), out);
+    if (!integers && v->amplifies)
+        DPB_TRY_GOTO(st, widen_bounds(v, &job, &one), out);
     compare_losses(v, &many, &one, integers);
-    compare_params(v, &many, &one, integers);
+    const struct launches l = {&many, &one, steps_of(&one)};
+    if (integers) {
+        compare_bits(v, &l);
+        goto out;
+    }
+    compare_values(v, params_name(false), "parameter", &l, &v->bounds.first.params,
+                   &v->bounds.last.params);
+    if (kept_values_compare(&one, &one, "state", l.steps, &v->bounds.last.state).tensors > 0)
+        compare_values(v, state_name, "state", &l, &v->bounds.first.state, &v->bounds.last.state);
 out:
     dpb_config_free(alone_config);
     dpb_launch_result_release(&many);
@@ -279,6 +388,8 @@ dpb_status dpb_verify_run(const struct dpb_verify_config *config, struct dpb_ver
                          .result = result,
                          .e = dpb_config_struct(config->config, "experiment")};
     memset(result, 0, sizeof(*result));
+    v.bounds = bounds_of(v.e);
+    v.amplifies = amplifies_roundings(&v);
     DPB_TRY(compare_with_alone(&v, false));
     DPB_TRY(compare_with_alone(&v, true));
     DPB_TRY(plant_divergence(&v));

@@ -18,6 +18,7 @@
 #include "dpb_log.h"
 #include "dpb_step.h"
 #include "dpb_trace.h"
+#include "kept_values.h"
 
 /* Operators, spans and collectives of one step of one lane: a parameter has its own in the forward
  * pass, in the backward pass (bias, weights, data, activation) and in the update. */
@@ -35,7 +36,9 @@ dpb_json *dpb_job_to_json(const struct dpb_job *job)
     dpb_json_set_bool(json, "integers", job->integers);
     dpb_json_set_int(json, "plant_rank", job->plant_rank);
     dpb_json_set_int(json, "plant_step", job->plant_step);
-    dpb_json_set_bool(json, "keep_params", job->keep_params);
+    dpb_json_set_bool(json, "keep_values", job->keep_values);
+    dpb_json_set_bool(json, "keep_first", job->keep_first);
+    dpb_json_set_bool(json, "nudge", job->nudge);
     dpb_json_set_bool(json, "quiet", job->quiet);
     return json;
 }
@@ -68,6 +71,8 @@ struct worker {
     size_t event_count;
     uint64_t events_lost;
     int64_t test_correct, test_samples;
+    dpb_json *kept; /* what was left in the bulk memory, and how much of it is used */
+    int64_t kept_floats;
 };
 
 /* The first error line, for the launcher: what follows is the consequence, such as "gave up". */
@@ -122,7 +127,9 @@ static dpb_status read_job(struct worker *w)
             .integers = dpb_json_as_bool(dpb_json_get(w->message, "integers"), false),
             .plant_rank = (int)dpb_json_as_int(dpb_json_get(w->message, "plant_rank"), -1),
             .plant_step = dpb_json_as_int(dpb_json_get(w->message, "plant_step"), 0),
-            .keep_params = dpb_json_as_bool(dpb_json_get(w->message, "keep_params"), false),
+            .keep_first = dpb_json_as_bool(dpb_json_get(w->message, "keep_first"), false),
+            .keep_values = dpb_json_as_bool(dpb_json_get(w->message, "keep_values"), false),
+            .nudge = dpb_json_as_bool(dpb_json_get(w->message, "nudge"), false),
             .quiet = dpb_json_as_bool(dpb_json_get(w->message, "quiet"), false),
     };
     quiet = w->job.quiet;
@@ -235,7 +242,10 @@ static dpb_status open_engine(struct worker *w)
     };
     if (w->test_loader && dpb_loader_batch_max(w->test_loader) > step.batch_max)
         step.batch_max = dpb_loader_batch_max(w->test_loader);
-    return dpb_step_open(&step, &w->engine);
+    DPB_TRY(dpb_step_open(&step, &w->engine));
+    if (w->job.nudge)
+        dpb_step_nudge_params(w->engine);
+    return DPB_OK;
 }
 
 /* All that is written during the timed steps, allocated and touched before them. */
@@ -279,6 +289,8 @@ static dpb_status run_steps(struct worker *w, int64_t from, int64_t to)
         if (w->rank == w->job.plant_rank && s + 1 == w->job.plant_step)
             dpb_step_plant_divergence(w->engine);
         DPB_TRY(dpb_step_check_replicas(w->engine));
+        if (s == 0 && w->job.keep_first)
+            DPB_TRY(kept_values_write(w->engine, w->comm, &w->kept_floats, w->kept));
     }
     return DPB_OK;
 }
@@ -375,29 +387,6 @@ static dpb_json *comm_stats_json(const struct worker *w)
     return json;
 }
 
-static dpb_status keep_params(const struct worker *w)
-{
-    if (!w->job.keep_params || w->rank != 0)
-        return DPB_OK;
-    int64_t elements;
-    const float *params = dpb_step_params(w->engine, &elements);
-    if (!params) {
-        dpb_error("cannot gather the parameters: out of memory");
-        return DPB_ERR_NO_MEMORY;
-    }
-    size_t bytes = (size_t)elements * sizeof(float);
-    for (size_t done = 0; done < bytes;) {
-        ssize_t put =
-                pwrite(DPB_WORKER_FD_BULK, (const char *)params + done, bytes - done, (off_t)done);
-        if (put <= 0) {
-            dpb_error("cannot hand over %zu bytes of parameters: %s", bytes, strerror(errno));
-            return DPB_ERR_IO;
-        }
-        done += (size_t)put;
-    }
-    return DPB_OK;
-}
-
 /* What the collectives of one step need on the emulated link; null without one. */
 static dpb_json *wire_json(const struct worker *w, const dpb_json *plan,
                            const struct dpb_step_exchanges *exchanges)
@@ -445,7 +434,8 @@ static dpb_json *dataset_json(const struct worker *w)
 
 static dpb_status report(struct worker *w)
 {
-    DPB_TRY(keep_params(w));
+    if (w->job.keep_values)
+        DPB_TRY(kept_values_write(w->engine, w->comm, &w->kept_floats, w->kept));
     dpb_json *result = dpb_json_object();
     struct rusage usage = {0};
     struct dpb_step_exchanges exchanges;
@@ -472,6 +462,8 @@ static dpb_status report(struct worker *w)
     dpb_json_set_int(result, "test_correct", w->test_correct);
     dpb_json_set_int(result, "test_samples", w->test_samples);
     dpb_json_set(result, "dataset", dataset_json(w));
+    dpb_json_set(result, "kept", w->kept);
+    w->kept = NULL;
     dpb_status st = dpb_message_send(DPB_WORKER_FD_CHANNEL, result);
     dpb_json_free(result);
     if (st == DPB_OK)
@@ -506,6 +498,7 @@ static void worker_close(struct worker *w)
         w->device_ops->close(w->device);
     dpb_config_free(w->config);
     dpb_json_free(w->message);
+    dpb_json_free(w->kept);
     free(w->times);
     free(w->traced_start_ns);
     free(w->traced_end_ns);
@@ -513,7 +506,7 @@ static void worker_close(struct worker *w)
 
 int dpb_worker_main(const struct dpb_registry *registry)
 {
-    struct worker w = {.registry = registry};
+    struct worker w = {.registry = registry, .kept = dpb_json_array()};
     dpb_log_set_sink(keep_error, NULL);
     dpb_status st = read_job(&w);
     if (st < 0) {

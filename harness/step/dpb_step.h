@@ -136,8 +136,18 @@ const float *dpb_step_params(dpb_step_engine *engine, int64_t *elements);
 /* Parameter `index` where it is: its numel elements (borrowed). */
 const float *dpb_step_param(const dpb_step_engine *engine, int index);
 
+/* The model that is trained (borrowed). */
+const struct dpb_model *dpb_step_model(const dpb_step_engine *engine);
+/* State number `index` of what the workload keeps beside its parameters, from 0: false when there
+ * is none. */
+bool dpb_step_state(const dpb_step_engine *engine, int index, struct dpb_workload_state *state);
+
 /* Change one bit of one parameter of this rank: a planted divergence for tests of the check. */
 void dpb_step_plant_divergence(dpb_step_engine *engine);
+
+/* Move every parameter by 2^-20 of itself, up or down by its place: as much as sixteen roundings,
+ * to see what a training makes of them. The same on every rank. */
+void dpb_step_nudge_params(dpb_step_engine *engine);
 
 /* Inference over a source until DPB_END; sums over this rank only. `samples` may be 0. The source
  * is asked for batches 1, 2, ...; nothing is recorded. */

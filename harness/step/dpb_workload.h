@@ -68,13 +68,14 @@ struct dpb_model {
     int tables;
     const int64_t *table_rows; /* [tables] */
     int64_t table_columns;
-    int classes;               /* of the label */
+    int classes; /* of the label */
 };
 
 /* Sums over a model: parameters, and MACs of one sample forward. */
 int64_t dpb_model_param_elements(const struct dpb_model *model);
 int64_t dpb_model_fwd_macs_per_sample(const struct dpb_model *model);
-/* Elements of embedding tables that are not parameters: the network's own, on one rank or on all. */
+/* Elements of embedding tables that are not parameters: the network's own, on one rank or on all.
+ */
 int64_t dpb_model_own_table_elements(const struct dpb_model *model);
 /* Has it embedding tables, among its parameters or beside them? */
 bool dpb_model_has_tables(const struct dpb_model *model);

@@ -76,10 +76,9 @@ static void add_params(const struct dpb_step_engine *engine)
 /* What the workload keeps beside the parameters, alike on every rank. */
 static void add_replicated_state(const struct dpb_step_engine *engine)
 {
-    const struct dpb_workload_ops *workload = engine->config.workload;
     struct dpb_workload_state state;
 
-    for (int i = 0; workload->state && workload->state(engine->workload, i, &state); i++)
+    for (int i = 0; dpb_step_state(engine, i, &state); i++)
         if (state.kind == DPB_STATE_REPLICATED)
             XXH3_64bits_update(engine->hash_state, state.data, (size_t)state.numel * sizeof(float));
 }

@@ -54,11 +54,10 @@ dpb_json *dpb_step_plan_json(const dpb_step_engine *engine)
 /* Of what the workload keeps beside its parameters. */
 static int64_t state_bytes(const struct dpb_step_engine *engine)
 {
-    const struct dpb_workload_ops *workload = engine->config.workload;
     struct dpb_workload_state state;
     int64_t bytes = 0;
 
-    for (int i = 0; workload->state && workload->state(engine->workload, i, &state); i++)
+    for (int i = 0; dpb_step_state(engine, i, &state); i++)
         bytes += state.numel * (int64_t)sizeof(float);
     return bytes;
 }
@@ -103,6 +102,18 @@ const float *dpb_step_param(const dpb_step_engine *engine, int index)
     return engine->param[index];
 }
 
+const struct dpb_model *dpb_step_model(const dpb_step_engine *engine)
+{
+    return engine->model;
+}
+
+bool dpb_step_state(const dpb_step_engine *engine, int index, struct dpb_workload_state *state)
+{
+    const struct dpb_workload_ops *workload = engine->config.workload;
+
+    return workload->state && workload->state(engine->workload, index, state);
+}
+
 void dpb_step_plant_divergence(dpb_step_engine *engine)
 {
     uint32_t bits;
@@ -115,6 +126,21 @@ void dpb_step_plant_divergence(dpb_step_engine *engine)
 void dpb_step_exchanges(const dpb_step_engine *engine, struct dpb_step_exchanges *exchanges)
 {
     *exchanges = engine->exchanges.step;
+}
+
+void dpb_step_nudge_params(dpb_step_engine *engine)
+{
+    uint64_t bits = 0x9e3779b97f4a7c15;
+
+    for (int p = 0; p < engine->model->param_count; p++) {
+        for (int64_t i = 0; i < engine->model->params[p].numel; i++) {
+            /* xorshift64: Marsaglia, "Xorshift RNGs", 2003 */
+            bits ^= bits << 13;
+            bits ^= bits >> 7;
+            bits ^= bits << 17;
+            engine->param[p][i] *= bits >> 63 ? 1.0f + 0x1p-20f : 1.0f - 0x1p-20f;
+        }
+    }
 }
 
 void dpb_step_comm_stats(const dpb_step_engine *engine, struct dpb_comm_stats *stats)

@@ -29,11 +29,25 @@ load helper
 }
 
 @test "verify says why batch normalisation is not compared with one big batch" {
-    dpbench verify --data synthetic --workload cifar-resnet20 --ranks 2 --global-batch 8 --steps 3
+    dpbench verify --data synthetic --workload cifar-resnet20 --ranks 2 --global-batch 8 --steps 3 \
+        --sync-bn off
     assert_exit 0
     assert_output '^ok +replicas identical after every step'
-    assert_output 'skipped: batch normalisation sees the samples of its rank only'
+    assert_output 'skipped: with --sync-bn off batch normalisation sees the samples of its rank only'
     assert_output '^ok +integer parameters equal one big batch, bit by bit'
+}
+
+@test "verify synchronises batch normalisation, and compares its running statistics too" {
+    for ranks in 2 3; do
+        dpbench verify --data synthetic --workload cifar-resnet20 --ranks "$ranks" \
+            --batch-per-rank 2 --steps 3
+        assert_exit 0
+        assert_output '^ok +losses follow one big batch'
+        assert_output '^ok +parameters follow one big batch'
+        assert_output 'after the first step: largest difference'
+        assert_output '^ok +values beside the parameters follow one big batch'
+        refute_output '^skip'
+    done
 }
 
 @test "verify works with ring and tiny buckets" {

@@ -106,7 +106,7 @@ static struct outcome launch(const char *act, const volatile sig_atomic_t *inter
             .job = job,
             .timeout_ns = strcmp(act, "slow") == 0 ? 1000000000 : 60000000000,
             .stall_timeout_ns = 1500000000,
-            .bulk_bytes = sizeof(o.pid),
+            .wants_bulk = true,
             .interrupted = interrupted,
     };
     dpb_log_set_sink(quiet, NULL);
