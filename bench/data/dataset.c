@@ -20,6 +20,7 @@ struct kind {
     bool installed; /* by a package: what `auto` means for networks that it fits */
     bool shards;    /* has some, which ranks may own */
     dpb_source_open open;
+    dpb_source_predict predict;
 };
 
 static const struct kind kinds[] = {
@@ -28,23 +29,34 @@ static const struct kind kinds[] = {
          .dim = {28, 28, 1},
          .classes = 10,
          .installed = true,
-         .open = dpb_source_open_idx},
+         .open = dpb_source_open_idx,
+         .predict = dpb_source_predict_idx},
         {.name = "mnist",
          .input = DPB_INPUT_IMAGES,
          .dim = {28, 28, 1},
          .classes = 10,
-         .open = dpb_source_open_idx},
+         .open = dpb_source_open_idx,
+         .predict = dpb_source_predict_idx},
         {.name = "cifar10",
          .input = DPB_INPUT_IMAGES,
          .dim = {32, 32, 3},
          .classes = 10,
-         .open = dpb_source_open_cifar},
-        {.name = "text", .input = DPB_INPUT_TOKENS, .open = dpb_source_open_text},
+         .open = dpb_source_open_cifar,
+         .predict = dpb_source_predict_cifar},
+        {.name = "text",
+         .input = DPB_INPUT_TOKENS,
+         .open = dpb_source_open_text,
+         .predict = dpb_source_predict_text},
         {.name = "interactions",
          .input = DPB_INPUT_INTERACTIONS,
-         .open = dpb_source_open_interactions_csv},
+         .open = dpb_source_open_interactions_csv,
+         .predict = dpb_source_predict_interactions_csv},
         {.name = "synthetic", .any_input = true},
-        {.name = "packed", .any_input = true, .shards = true, .open = dpb_source_open_packed},
+        {.name = "packed",
+         .any_input = true,
+         .shards = true,
+         .open = dpb_source_open_packed,
+         .predict = dpb_source_predict_packed},
 };
 #define KIND_COUNT (sizeof(kinds) / sizeof(kinds[0]))
 
@@ -251,6 +263,18 @@ dpb_status dpb_dataset_open(const struct dpb_dataset_config *config, enum dpb_sp
     return DPB_OK;
 }
 
+bool dpb_dataset_predict(const struct dpb_dataset_config *config, enum dpb_split split,
+                         struct dpb_dataset_size *size)
+{
+    for (size_t i = 0; i < KIND_COUNT; i++) {
+        if (strcmp(config->kind, kinds[i].name) != 0)
+            continue;
+        *size = (struct dpb_dataset_size){.samples = dpb_synthetic_samples(config, split)};
+        return is_synthetic(&kinds[i]) || kinds[i].predict(config, split, size);
+    }
+    return false;
+}
+
 void dpb_dataset_close(dpb_dataset *dataset)
 {
     if (!dataset)
@@ -269,6 +293,7 @@ void dpb_dataset_describe(const dpb_dataset *dataset, struct dpb_dataset_info *i
                                       .samples = dataset->source.samples,
                                       .files = dataset->source.files,
                                       .file_bytes = dataset->source.file_bytes,
+                                      .held_bytes = dataset->source.held_bytes,
                                       .deal = dataset->source.deal};
 }
 

@@ -75,7 +75,15 @@ struct dpb_dataset_info {
     int64_t samples;    /* of all shards, open or not */
     int files;          /* that this process has read or mapped, and their bytes; synthetic: 0 */
     int64_t file_bytes;
+    int64_t held_bytes; /* of samples in this process's own memory; mapped files are not */
     struct dpb_deal deal;
+};
+
+/* What a split will need, before it is opened. */
+struct dpb_dataset_size {
+    int64_t samples;       /* that a rank puts in order: all, or those of its own shards */
+    int64_t held_bytes;    /* struct dpb_dataset_info says the same afterwards; text: at most */
+    int64_t reading_bytes; /* more, only while it is opened */
 };
 
 /* Memory of one batch: the arrays that the model's kind of input has (dpb_workload.h: struct
@@ -121,6 +129,12 @@ struct dpb_batch dpb_batch_of_arrays(const struct dpb_batch_arrays *arrays, cons
  * DPB_SHARDING_SHARDS for data that has no shards, or fewer than `owners`: DPB_ERR_USAGE. */
 dpb_status dpb_dataset_open(const struct dpb_dataset_config *config, enum dpb_split split,
                             dpb_dataset **dataset);
+
+/* Say what a split will need, from the sizes of its files, the lines of a CSV file, the index of
+ * shards. False where it cannot be known, since they are not there; image sets of known sizes are
+ * known all the same. Logs nothing but an index of shards that is damaged. */
+bool dpb_dataset_predict(const struct dpb_dataset_config *config, enum dpb_split split,
+                         struct dpb_dataset_size *size);
 void dpb_dataset_close(dpb_dataset *dataset);
 void dpb_dataset_describe(const dpb_dataset *dataset, struct dpb_dataset_info *info);
 const struct dpb_model *dpb_dataset_model(const dpb_dataset *dataset);

@@ -14,6 +14,7 @@
 #define CHANNELS     3
 #define RECORD_BYTES (1 + CHANNELS * PLANE)
 #define CLASSES      10
+#define FILE_RECORDS 10000 /* of each published file */
 
 /* Of the training set's pixels, 0..1: the usual published values. */
 static const double mean_of[CHANNELS] = {0.4914, 0.4822, 0.4465};
@@ -73,14 +74,23 @@ static dpb_status read_file(struct cifar *set, const char *folder, const char *n
     return check_records(set, from, *path);
 }
 
-/* Train is five files, test is one; `origin` is the first one's path. */
+static const char *const names[] = {"data_batch_1.bin", "data_batch_2.bin", "data_batch_3.bin",
+                                    "data_batch_4.bin", "data_batch_5.bin", "test_batch.bin"};
+
+/* Train is five files, test is one. */
+static void names_of(enum dpb_split split, int *first, int *end)
+{
+    *first = split == DPB_SPLIT_TRAIN ? 0 : 5;
+    *end = split == DPB_SPLIT_TRAIN ? 5 : 6;
+}
+
+/* `origin` is the first one's path. */
 static dpb_status read_files(struct cifar *set, const char *folder, enum dpb_split split,
                              char **origin)
 {
-    static const char *const names[] = {"data_batch_1.bin", "data_batch_2.bin", "data_batch_3.bin",
-                                        "data_batch_4.bin", "data_batch_5.bin", "test_batch.bin"};
-    int first = split == DPB_SPLIT_TRAIN ? 0 : 5, end = split == DPB_SPLIT_TRAIN ? 5 : 6;
+    int first, end;
 
+    names_of(split, &first, &end);
     if (!folder || !folder[0]) {
         dpb_error("dataset \"cifar10\": no folder is given, and no package installs it");
         hint_missing();
@@ -157,7 +167,26 @@ dpb_status dpb_source_open_cifar(const struct dpb_dataset_config *config, enum d
                                   .origin = origin,
                                   .files = split == DPB_SPLIT_TRAIN ? 5 : 1,
                                   .file_bytes = (int64_t)set->records.length,
+                                  .held_bytes = (int64_t)set->records.length,
                                   .fetch = fetch,
                                   .close = close_cifar};
     return DPB_OK;
+}
+
+bool dpb_source_predict_cifar(const struct dpb_dataset_config *config, enum dpb_split split,
+                              struct dpb_dataset_size *size)
+{
+    int64_t bytes = 0;
+    int first, end;
+
+    names_of(split, &first, &end);
+    for (int i = first; i < end && config->folder; i++) {
+        char *path = dpb_path_join(config->folder, names[i]);
+
+        bytes += path ? dpb_file_bytes(path) : 0;
+        free(path);
+    }
+    size->samples = bytes > 0 ? bytes / RECORD_BYTES : (end - first) * (int64_t)FILE_RECORDS;
+    size->held_bytes = size->samples * RECORD_BYTES;
+    return true;
 }

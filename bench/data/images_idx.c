@@ -1,9 +1,11 @@
 /* Fashion-MNIST and MNIST: images and labels in a pair of IDX files. */
 #include "source.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include <zlib.h>
 
 #include "dpb_log.h"
 #include "dpb_str.h"
@@ -198,8 +200,53 @@ dpb_status dpb_source_open_idx(const struct dpb_dataset_config *config, enum dpb
                                   .samples = set->images.dim[0],
                                   .origin = images_path,
                                   .files = 2,
+                                  .held_bytes = set->images.dim[0] * (set->elements + 1),
                                   .file_bytes = set->file_bytes,
                                   .fetch = fetch,
                                   .close = close_images};
     return DPB_OK;
+}
+
+/* Of both sets. */
+static int64_t known_samples(enum dpb_split split)
+{
+    return split == DPB_SPLIT_TRAIN ? 60000 : 10000;
+}
+
+/* The first dimension of the plain file, or of the compressed one; 0 when it cannot be read. */
+static int64_t samples_in(const char *folder, const char *name)
+{
+    static const char *const suffixes[] = {"", ".gz"};
+    char path[4096];
+    uint8_t header[8];
+
+    for (int i = 0; i < 2; i++) {
+        if (snprintf(path, sizeof(path), "%s/%s%s", folder, name, suffixes[i]) >= (int)sizeof(path))
+            return 0;
+        gzFile file = gzopen(path, "rbe");
+        if (!file)
+            continue;
+        int got = gzread(file, header, sizeof(header));
+        gzclose_r(file);
+        return got < (int)sizeof(header)
+                       ? 0
+                       : (int64_t)header[4] << 24 | header[5] << 16 | header[6] << 8 | header[7];
+    }
+    return 0;
+}
+
+bool dpb_source_predict_idx(const struct dpb_dataset_config *config, enum dpb_split split,
+                            struct dpb_dataset_size *size)
+{
+    const char *folder = config->folder;
+    int64_t samples = 0;
+
+    for (size_t i = 0; i < sizeof(collections) / sizeof(collections[0]); i++)
+        if (strcmp(config->kind, collections[i].name) == 0 && (!folder || !folder[0]))
+            folder = collections[i].place;
+    if (folder)
+        samples = samples_in(folder, file_name(split, true));
+    size->samples = samples > 0 ? samples : known_samples(split);
+    size->held_bytes = size->samples * (dpb_image_elements(config->model) + 1);
+    return true;
 }

@@ -4,6 +4,7 @@
  * split. A first line that begins with # is no row. */
 #include "source.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -228,6 +229,17 @@ static void close_interactions(void *ctx)
     free(set);
 }
 
+static int64_t test_rows(int64_t rows)
+{
+    return rows < TEST_PART ? 1 : rows / TEST_PART;
+}
+
+/* Every rank keeps all rows, of both splits. */
+static int64_t row_bytes(const struct dpb_model *model)
+{
+    return (1 + model->features + model->tables) * 4;
+}
+
 dpb_status dpb_source_open_interactions_csv(const struct dpb_dataset_config *config,
                                             enum dpb_split split, struct dpb_source *source)
 {
@@ -242,12 +254,13 @@ dpb_status dpb_source_open_interactions_csv(const struct dpb_dataset_config *con
     }
     set->model = config->model;
     DPB_TRY_GOTO(st, read_file(set, config->file), err);
-    test = set->rows < TEST_PART ? 1 : set->rows / TEST_PART;
+    test = test_rows(set->rows);
     set->first = split == DPB_SPLIT_TRAIN ? 0 : set->rows - test;
     *source = (struct dpb_source){.ctx = set,
                                   .samples = split == DPB_SPLIT_TRAIN ? set->rows - test : test,
                                   .origin = origin,
                                   .synthetic = set->synthetic,
+                                  .held_bytes = set->rows * row_bytes(config->model),
                                   .files = 1,
                                   .file_bytes = dpb_file_bytes(origin),
                                   .fetch = fetch,
@@ -259,4 +272,38 @@ err:
         close_interactions(set);
     free(origin);
     return st;
+}
+
+/* Lines, but for a comment; the last one may have no end. */
+static int64_t count_rows(FILE *file)
+{
+    static const size_t room = (size_t)1 << 18;
+    char *buffer = malloc(room), last = '\n';
+    int64_t rows = 0, comment = -1;
+    size_t got;
+
+    while (buffer && (got = fread(buffer, 1, room, file)) > 0) {
+        if (comment < 0)
+            comment = buffer[0] == '#';
+        for (char *at = buffer; (at = memchr(at, '\n', (size_t)(buffer + got - at))); at++)
+            rows++;
+        last = buffer[got - 1];
+    }
+    free(buffer);
+    return rows + (last != '\n') - (comment > 0);
+}
+
+bool dpb_source_predict_interactions_csv(const struct dpb_dataset_config *config,
+                                         enum dpb_split split, struct dpb_dataset_size *size)
+{
+    FILE *file = config->file ? fopen(config->file, "re") : NULL;
+
+    if (!file)
+        return false;
+    int64_t rows = count_rows(file);
+    fclose(file);
+    size->samples = split == DPB_SPLIT_TRAIN ? rows - test_rows(rows) : test_rows(rows);
+    size->held_bytes = rows * row_bytes(config->model);
+    size->reading_bytes = dpb_file_bytes(config->file);
+    return true;
 }

@@ -1,8 +1,10 @@
 /* Samples from packed shards, which are mapped: nothing is kept in memory of the rank's own. */
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "dpb_log.h"
+#include "dpb_str.h"
 #include "packed_shard.h"
 #include "source.h"
 
@@ -235,4 +237,25 @@ dpb_status dpb_source_open_packed(const struct dpb_dataset_config *config, enum 
 failed:
     close_packed(packed);
     return st;
+}
+
+/* Mapped pages are the page cache's, which gives way to what needs memory. */
+bool dpb_source_predict_packed(const struct dpb_dataset_config *config, enum dpb_split split,
+                               struct dpb_dataset_size *size)
+{
+    char *index = dpb_path_join(config->folder ? config->folder : "", DPB_PACKED_INDEX);
+    bool there = index && access(index, R_OK) == 0;
+    struct dpb_packed_split opened;
+    struct dpb_deal deal;
+
+    free(index);
+    if (!there || dpb_packed_split_open(config->folder, split, &opened) < 0)
+        return false;
+    bool known = deal_shards(&opened, config->folder, config, &deal) == DPB_OK;
+    size->samples = 0;
+    for (int i = 0; known && i < opened.shard_count; i++)
+        if (is_owned(&deal, i))
+            size->samples += opened.first[i + 1] - opened.first[i];
+    dpb_packed_split_close(&opened);
+    return known;
 }

@@ -19,6 +19,7 @@ struct dpb_source {
     bool synthetic; /* its files say that they were made up */
     int files;      /* read or mapped */
     int64_t file_bytes;
+    int64_t held_bytes;   /* as in struct dpb_dataset_info */
     struct dpb_deal deal; /* all zero: not in shards */
     /* Sample `id` to place `at` of the arrays; `id` is valid. */
     void (*fetch)(const void *ctx, int64_t id, const struct dpb_batch_arrays *arrays, int64_t at);
@@ -32,6 +33,21 @@ struct dpb_source {
 /* Open a split: on failure nothing is left behind and `source` is as it was. */
 typedef dpb_status (*dpb_source_open)(const struct dpb_dataset_config *config, enum dpb_split split,
                                       struct dpb_source *source);
+
+/* dpb_dataset_predict() for a kind. */
+typedef bool (*dpb_source_predict)(const struct dpb_dataset_config *config, enum dpb_split split,
+                                   struct dpb_dataset_size *size);
+
+bool dpb_source_predict_idx(const struct dpb_dataset_config *config, enum dpb_split split,
+                            struct dpb_dataset_size *size);
+bool dpb_source_predict_cifar(const struct dpb_dataset_config *config, enum dpb_split split,
+                              struct dpb_dataset_size *size);
+bool dpb_source_predict_text(const struct dpb_dataset_config *config, enum dpb_split split,
+                             struct dpb_dataset_size *size);
+bool dpb_source_predict_interactions_csv(const struct dpb_dataset_config *config,
+                                         enum dpb_split split, struct dpb_dataset_size *size);
+bool dpb_source_predict_packed(const struct dpb_dataset_config *config, enum dpb_split split,
+                               struct dpb_dataset_size *size);
 
 dpb_status dpb_source_open_idx(const struct dpb_dataset_config *config, enum dpb_split split,
                                struct dpb_source *source);

@@ -73,6 +73,9 @@ static dpb_status make_tokens(struct text *set, const struct dpb_str *content)
         return DPB_ERR_NO_MEMORY;
     }
     set->count = dpb_text_encode(vocabulary, begin, bytes, set->tokens);
+    int32_t *fitting = realloc(set->tokens, (size_t)(set->count + 1) * sizeof(*set->tokens));
+    if (fitting)
+        set->tokens = fitting;
     set->vocabulary = dpb_text_vocabulary_size(vocabulary);
     dpb_text_vocabulary_free(vocabulary);
     return DPB_OK;
@@ -168,6 +171,11 @@ static void close_text(void *ctx)
     free(set);
 }
 
+static int64_t stride_of(const struct dpb_model *model)
+{
+    return model->sequence - (model->next_token ? 0 : 3);
+}
+
 dpb_status dpb_source_open_text(const struct dpb_dataset_config *config, enum dpb_split split,
                                 struct dpb_source *source)
 {
@@ -182,12 +190,13 @@ dpb_status dpb_source_open_text(const struct dpb_dataset_config *config, enum dp
     set->model = config->model;
     set->seed = config->seed;
     set->split = split;
-    set->stride = config->model->sequence - (config->model->next_token ? 0 : 3);
+    set->stride = stride_of(config->model);
     DPB_TRY_GOTO(st, read_text(set, config->file), err);
     *source = (struct dpb_source){.ctx = set,
                                   .samples = sample_count(set),
                                   .origin = origin,
                                   .files = 1,
+                                  .held_bytes = set->count * (int64_t)sizeof(*set->tokens),
                                   .file_bytes = dpb_file_bytes(origin),
                                   .fetch = fetch,
                                   .close = close_text};
@@ -198,4 +207,17 @@ err:
         close_text(set);
     free(origin);
     return st;
+}
+
+/* As many tokens as bytes: how much fewer only the vocabulary tells. */
+bool dpb_source_predict_text(const struct dpb_dataset_config *config, enum dpb_split split,
+                             struct dpb_dataset_size *size)
+{
+    int64_t bytes = config->file ? dpb_file_bytes(config->file) : 0, test = bytes / TEST_PART;
+    int64_t part = split == DPB_SPLIT_TRAIN ? bytes : test;
+
+    size->samples = part / stride_of(config->model);
+    size->held_bytes = part * (int64_t)sizeof(int32_t);
+    size->reading_bytes = bytes;
+    return bytes > 0;
 }

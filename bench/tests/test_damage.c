@@ -153,6 +153,26 @@ static int change_everywhere(const struct dpb_dataset_config *config, const char
     return sound;
 }
 
+/* What is foretold of a split is what it holds; text may hold less. */
+static void check_foretold(const struct dpb_dataset_config *config, bool exact)
+{
+    static const enum dpb_split splits[] = {DPB_SPLIT_TRAIN, DPB_SPLIT_TEST};
+
+    for (int i = 0; i < 2; i++) {
+        struct dpb_dataset_info info;
+        struct dpb_dataset_size size;
+        dpb_dataset *dataset;
+
+        assert_true(dpb_dataset_predict(config, splits[i], &size));
+        assert_int_equal(dpb_dataset_open(config, splits[i], &dataset), DPB_OK);
+        dpb_dataset_describe(dataset, &info);
+        assert_true(exact ? size.held_bytes == info.held_bytes
+                          : size.held_bytes >= info.held_bytes);
+        assert_true(exact ? size.samples == info.samples : size.samples >= info.samples);
+        dpb_dataset_close(dataset);
+    }
+}
+
 /* ---- one format each ---- */
 
 static void test_idx(void **state)
@@ -178,6 +198,9 @@ static void test_idx(void **state)
     gzFile file = gzopen(path, "wb");
     assert_int_equal(gzwrite(file, images, sizeof(images)), sizeof(images));
     assert_int_equal(gzclose(file), Z_OK);
+    put("t10k-images-idx3-ubyte", images, sizeof(images));
+    put("t10k-labels-idx1-ubyte", labels, sizeof(labels));
+    check_foretold(&config, true);
     assert_int_equal(cut_everywhere(&config, "train-images-idx3-ubyte.gz"), 0);
     change_everywhere(&config, "train-images-idx3-ubyte.gz");
     unlink(path);
@@ -192,6 +215,8 @@ static void test_cifar(void **state)
     (void)state;
     for (name[11] = '1'; name[11] <= '5'; name[11]++)
         put(name, record, sizeof(record));
+    put("test_batch.bin", record, sizeof(record));
+    check_foretold(&config, true);
     assert_int_equal(cut_everywhere(&config, "data_batch_3.bin"), 0);
 }
 
@@ -203,7 +228,10 @@ static void test_csv(void **state)
 
     (void)state;
     path_of(path, "clicks.csv");
+    put("clicks.csv", "# a comment\n1,2,3,4,5\n0,2,3,4,5\n0,1,1,1,1", 41);
+    check_foretold(&config, true);
     put("clicks.csv", text, strlen(text));
+    check_foretold(&config, true);
     int sound = cut_everywhere(&config, "clicks.csv");
     /* Within the last integer of a row, and after it; two rows at least. */
     assert_true(sound >= 3 && sound <= 20);
@@ -220,6 +248,7 @@ static void test_text(void **state)
         sprintf(text + strlen(text), "line %d of \xc3\xa4 text\n", i * i);
     path_of(path, "book.txt");
     put("book.txt", text, strlen(text));
+    check_foretold(&config, false);
     assert_true(cut_everywhere(&config, "book.txt") > 100);
     change_everywhere(&config, "book.txt");
 }
@@ -273,6 +302,7 @@ static void test_packed(void **state)
     (void)state;
     pack_both();
     restore();
+    check_foretold(&packed, true);
     assert_int_equal(cut_everywhere(&packed, "packed/train-00000.dpbs"), 0);
     assert_int_equal(cut_everywhere(&packed, "packed/train-00001.dpbs"), 0);
     assert_true(cut_everywhere(&packed, "packed/index.json") <= 1); /* its last line end */

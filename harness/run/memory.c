@@ -17,10 +17,6 @@
  * 7 MB too many refuse nothing that fits well. */
 #define RUNTIME_BYTES INT64_C(15000000)
 
-/* Of the data sets whose memory is predicted. */
-#define TRAIN_SAMPLES INT64_C(60000)
-#define TEST_SAMPLES  INT64_C(10000)
-
 static const char *const part_keys[DPB_MEMORY_PARTS] = {
         [DPB_MEMORY_PARAMETERS] = "parameters", [DPB_MEMORY_GRADIENTS] = "gradients",
         [DPB_MEMORY_OPTIMIZER] = "optimizer",   [DPB_MEMORY_ACTIVATIONS] = "activations",
@@ -80,35 +76,42 @@ static int64_t sample_numbers(const struct dpb_model *model)
     return 0;
 }
 
-/* One split: every rank holds image files as bytes with a label each; made-up samples are held
- * nowhere. A shuffled order, and `batches` batches, with the numbers of their samples. */
-static int64_t split_bytes(const struct dpb_model *model, bool files, int64_t samples,
+/* One split: what it holds, a shuffled order, and `batches` batches with the numbers of their
+ * samples. */
+static int64_t split_bytes(const struct dpb_model *model, const struct dpb_dataset_size *size,
                            int64_t batches, int64_t batch)
 {
-    int64_t image_bytes = model->sample_dim[0] * model->sample_dim[1] * model->sample_dim[2] + 1;
     int64_t each = sample_numbers(model) * (int64_t)sizeof(float) + (int64_t)sizeof(int64_t);
-    return plus(times(samples, (files ? image_bytes : 0) + (int64_t)sizeof(int64_t)),
+    return plus(plus(size->held_bytes, times(size->samples, (int64_t)sizeof(int64_t))),
                 times(times(batches, batch), each));
 }
 
-/* The next training batch is made while one is used; evaluation makes them as it goes. */
+/* The next training batch is made while one is used; evaluation makes them as it goes. Files are
+ * read one split after the other. */
 static void predict_data(const struct dpb_experiment *e, const struct dpb_model *model,
                          struct dpb_memory *memory)
 {
-    const char *kind = dpb_data_kind_text((enum dpb_data_kind)e->data);
+    struct dpb_dataset_config config = {.kind = dpb_data_kind_text((enum dpb_data_kind)e->data),
+                                        .model = model,
+                                        .folder = e->data_dir,
+                                        .file = e->data_file,
+                                        .sharding = (enum dpb_sharding)e->sharding,
+                                        .owners = (int)e->ranks};
     bool evaluate =
             e->evaluate == DPB_EVALUATE_ON || (e->evaluate == DPB_EVALUATE_AUTO && e->epochs > 0);
-    if (strcmp(kind, "auto") == 0 && dpb_dataset_kind_for(kind, model, &kind) < 0)
-        kind = "";
-    bool files = strcmp(kind, "fashion-mnist") == 0 || strcmp(kind, "mnist") == 0;
-    if (!files && strcmp(kind, "synthetic") != 0) {
-        set_unknown(memory, DPB_MEMORY_DATA, "only known when the data set is open");
+    struct dpb_dataset_size train, test;
+    if (strcmp(config.kind, "auto") == 0 &&
+        dpb_dataset_kind_for(config.kind, model, &config.kind) < 0)
+        config.kind = "";
+    if (!dpb_dataset_predict(&config, DPB_SPLIT_TRAIN, &train) ||
+        (evaluate && !dpb_dataset_predict(&config, DPB_SPLIT_TEST, &test))) {
+        set_unknown(memory, DPB_MEMORY_DATA, "the files of the data set cannot be read");
         return;
     }
-    int64_t bytes = split_bytes(model, files, TRAIN_SAMPLES, 2, e->batch_per_rank);
+    int64_t bytes = split_bytes(model, &train, 2, e->batch_per_rank);
     if (evaluate)
-        bytes = plus(bytes, split_bytes(model, files, TEST_SAMPLES, 1, e->batch_per_rank));
-    memory->part_bytes[DPB_MEMORY_DATA] = bytes;
+        bytes = plus(bytes, split_bytes(model, &test, 1, e->batch_per_rank));
+    memory->part_bytes[DPB_MEMORY_DATA] = plus(bytes, train.reading_bytes);
 }
 
 static void sum_up(struct dpb_memory *memory)
