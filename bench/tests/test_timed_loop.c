@@ -102,17 +102,19 @@ static void open_parts(struct rank *rank, const struct dpb_model *model)
 }
 
 static void open_rank(struct rank *rank, const struct dpb_workload_ops *workload,
-                      enum dpb_optimizer_kind optimizer, enum dpb_dtype precision)
+                      const void *options, enum dpb_optimizer_kind optimizer,
+                      enum dpb_dtype precision)
 {
     static const struct dpb_ddp_options buckets = {
             .bucket_bytes = 4096, .first_bucket_bytes = 1024, .overlap = true};
     struct dpb_step_config config;
 
     memset(rank, 0, sizeof(*rank));
-    open_parts(rank, workload->model(NULL));
+    open_parts(rank, workload->model(options));
     config = (struct dpb_step_config){.device = rank->device,
                                       .comm = rank->comm,
                                       .workload = workload,
+                                      .workload_options = options,
                                       .strategy = &dpb_strategy_ddp_ops,
                                       .strategy_options = &buckets,
                                       .bucket_given = true,
@@ -145,15 +147,15 @@ static void run_steps(struct rank *rank, int count)
 }
 
 /* The timed steps go through several epochs, each with an order of its own. */
-static void check(const struct dpb_workload_ops *workload, enum dpb_optimizer_kind optimizer,
-                  enum dpb_dtype precision)
+static void check_with(const struct dpb_workload_ops *workload, const void *options,
+                       enum dpb_optimizer_kind optimizer, enum dpb_dtype precision)
 {
     struct dpb_device_cpu_counts opened, warm, after;
     struct rank rank;
     long before;
 
     allocations = 0;
-    open_rank(&rank, workload, optimizer, precision);
+    open_rank(&rank, workload, options, optimizer, precision);
     assert_true(allocations > 0); /* they are seen at all */
     opened = dpb_device_cpu_get_counts(rank.device);
     run_steps(&rank, WARMUP_STEPS);
@@ -169,6 +171,12 @@ static void check(const struct dpb_workload_ops *workload, enum dpb_optimizer_ki
     assert_int_equal(after.kernels, warm.kernels);
     assert_int_equal(after.buffer_growths, warm.buffer_growths);
     close_rank(&rank);
+}
+
+static void check(const struct dpb_workload_ops *workload, enum dpb_optimizer_kind optimizer,
+                  enum dpb_dtype precision)
+{
+    check_with(workload, NULL, optimizer, precision);
 }
 
 static void test_mnist_cnn(void **state)
@@ -192,8 +200,11 @@ static void test_language_networks(void **state)
 
 static void test_recommendation(void **state)
 {
+    const int64_t table_rows_max = 500; /* the option struct's only member */
+
     (void)state;
     check(&dpb_workload_dlrm_small_ops, DPB_OPTIMIZER_ROWWISE_ADAGRAD, DPB_F32);
+    check_with(&dpb_workload_dlrm_mlperf_ops, &table_rows_max, DPB_OPTIMIZER_ADAGRAD, DPB_F32);
 }
 
 static void test_mixed_precision(void **state)
