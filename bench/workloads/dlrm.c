@@ -1,49 +1,11 @@
-#include "dlrm.h"
+#include "dlrm_private.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "dlrm_tables.h"
 #include "dpb_log.h"
 #include "network.h"
 #include "workload_parts.h"
-
-enum buffer {
-    EMBEDDED,      /* [tables, samples, length] */
-    EMBEDDED_GRAD, /* the same */
-    PAIRS,         /* [samples, pair columns] */
-    /* The gradient of one layer's output is made from the one behind it; both are needed at once,
-     * never three. */
-    GRAD_0,
-    GRAD_1,
-    LOSS,
-    ZEROS,
-    /* With mixed precision the MLPs are bf16, with GRAD_0, GRAD_1 and their outputs; what lies
-     * between them and at their ends is fp32 and needs a copy on the other side. */
-    LOW_WEIGHTS,
-    LOW_X,
-    LOW_PAIRS,
-    WIDE_VECTOR, /* the bottom's output */
-    WIDE_LOGITS,
-    WIDE_PAIRS_GRAD, /* first the logits' */
-    WIDE_VECTOR_GRAD,
-    BOTTOM, /* outputs of its layers, after their ReLU */
-    TOP = BOTTOM + DPB_DLRM_MLP_MAX,
-    BUFFERS = TOP + DPB_DLRM_MLP_MAX
-};
-
-struct dlrm {
-    struct dpb_workload_base base;
-    const struct dpb_dlrm_list *list;
-    struct dpb_launcher *launcher;
-    struct dpb_workload_sizes sizes;
-    float *param[DPB_DLRM_PARAMS_MAX], *grad[DPB_DLRM_PARAMS_MAX];
-    void *buffer[BUFFERS];
-    /* of tables that are parameters: [tables, samples], the batch's indices turned round; the
-     * host's memory */
-    int32_t *ids;
-    struct dpb_dlrm_tables *tables; /* NULL where they are parameters */
-};
 
 static struct dlrm *dlrm_of(dpb_workload *workload)
 {
@@ -55,18 +17,6 @@ static struct dlrm *dlrm_of(dpb_workload *workload)
 static int64_t larger(int64_t a, int64_t b)
 {
     return a > b ? a : b;
-}
-
-/* Where the copy of parameter `param` lies in LOW_WEIGHTS; for their number, the bytes of all. */
-static int64_t low_weight_at(const struct dpb_dlrm_list *list, enum dpb_dtype precision, int param)
-{
-    int64_t bytes = 0;
-
-    for (int p = list->table_params; p < param; p++) {
-        if (list->param[p].rank > 1)
-            bytes += (list->param[p].numel * (int64_t)dpb_dtype_bytes(precision) + 63) / 64 * 64;
-    }
-    return bytes;
 }
 
 static void buffer_bytes(const struct dpb_dlrm_list *list, const struct dpb_workload_sizes *sizes,
@@ -93,7 +43,7 @@ static void buffer_bytes(const struct dpb_dlrm_list *list, const struct dpb_work
     bytes[ZEROS] = DPB_ZEROS_BYTES;
     if (sizes->precision == DPB_F32)
         return;
-    bytes[LOW_WEIGHTS] = low_weight_at(list, sizes->precision, list->model.param_count);
+    bytes[LOW_WEIGHTS] = dpb_dlrm_low_weight_at(list, sizes->precision, list->model.param_count);
     bytes[LOW_X] = shape->features * low_bytes;
     bytes[LOW_PAIRS] = columns * low_bytes;
     bytes[WIDE_VECTOR] = bytes[WIDE_VECTOR_GRAD] = shape->length * sample_bytes;
@@ -245,132 +195,7 @@ dpb_status dpb_dlrm_init_params(dpb_workload *workload, uint64_t seed)
     return DPB_OK;
 }
 
-/* ---- precision ---- */
-
-static struct dpb_tensor tensor_of(enum dpb_dtype dtype, const void *data, int64_t rows,
-                                   int64_t columns)
-{
-    struct dpb_tensor tensor = dpb_tensor_2d((void *)data, rows, columns);
-
-    tensor.dtype = dtype;
-    return tensor;
-}
-
-static bool is_mixed(const struct dlrm *net)
-{
-    return net->sizes.precision != DPB_F32;
-}
-
-/* Of two buffers, the one in which fp32 values are: `same` where all is fp32. */
-static float *wide(const struct dlrm *net, int same, int mixed)
-{
-    return net->buffer[is_mixed(net) ? mixed : same];
-}
-
-/* fp32 values as the MLPs read them: where they are, or copied to `low` by narrow(). */
-static const void *low(const struct dlrm *net, const float *values, enum buffer low)
-{
-    return is_mixed(net) ? net->buffer[low] : values;
-}
-
-static dpb_status narrow(const struct dlrm *net, const char *name, const float *values, int to,
-                         int64_t rows, int64_t columns)
-{
-    struct dpb_cast_args args = {
-            .from = dpb_tensor_2d((float *)values, rows, columns),
-            .to = tensor_of(net->sizes.precision, net->buffer[to], rows, columns)};
-
-    return is_mixed(net) ? dpb_launch(net->launcher, name, DPB_OP_CAST, &args) : DPB_OK;
-}
-
-/* What an MLP wrote, as fp32: wide(net, from, to). */
-static dpb_status widen(const struct dlrm *net, const char *name, int from, enum buffer to,
-                        int64_t rows, int64_t columns)
-{
-    struct dpb_cast_args args = {
-            .from = tensor_of(net->sizes.precision, net->buffer[from], rows, columns),
-            .to = dpb_tensor_2d(net->buffer[to], rows, columns)};
-
-    return is_mixed(net) ? dpb_launch(net->launcher, name, DPB_OP_CAST, &args) : DPB_OK;
-}
-
-static void *weight_of(const struct dlrm *net, const struct dpb_layer *layer)
-{
-    return is_mixed(net) ? (char *)net->buffer[LOW_WEIGHTS] +
-                                   low_weight_at(net->list, net->sizes.precision, layer->weight)
-                         : (void *)net->param[layer->weight];
-}
-
-/* The weights of an MLP as they are after the last update. */
-static dpb_status narrow_weights(const struct dlrm *net, const struct dpb_layer_list *mlp)
-{
-    for (int i = 0; is_mixed(net) && i < mlp->layer_count; i++) {
-        const struct dpb_layer *layer = &mlp->layer[i];
-        struct dpb_cast_args args = {
-                .from = dpb_tensor_2d(net->param[layer->weight], layer->out[2], layer->in[2]),
-                .to = tensor_of(net->sizes.precision, weight_of(net, layer), layer->out[2],
-                                layer->in[2])};
-
-        DPB_TRY(dpb_launch(net->launcher, layer->op.cast, DPB_OP_CAST, &args));
-    }
-    return DPB_OK;
-}
-
 /* ---- the parts ---- */
-
-static struct dpb_linear linear_of(const struct dlrm *net, const struct dpb_layer *layer,
-                                   const void *x, int64_t samples)
-{
-    return (struct dpb_linear){.dtype = net->sizes.precision,
-                               .samples = samples,
-                               .x = x,
-                               .weight = weight_of(net, layer),
-                               .bias = net->param[layer->bias]};
-}
-
-static dpb_status mlp_forward(const struct dlrm *net, const struct dpb_layer_list *mlp, int outputs,
-                              const void *x, int64_t samples)
-{
-    DPB_TRY(narrow_weights(net, mlp));
-    for (int i = 0; i < mlp->layer_count; i++) {
-        const struct dpb_linear linear = linear_of(net, &mlp->layer[i], x, samples);
-
-        DPB_TRY(dpb_linear_forward_typed(net->launcher, &mlp->layer[i], &linear,
-                                         net->buffer[outputs + i]));
-        x = net->buffer[outputs + i];
-    }
-    return DPB_OK;
-}
-
-/* The gradient of the last output lies in GRAD_0 + *at; that of x is left in GRAD_0 + *at, when
- * `data` asks for it. */
-static dpb_status mlp_backward(const struct dlrm *net, const struct dpb_layer_list *mlp,
-                               int outputs, const void *x, int64_t samples, bool data, int *at,
-                               dpb_grad_ready ready, void *ctx)
-{
-    for (int i = mlp->layer_count - 1; i >= 0; i--) {
-        const struct dpb_layer *layer = &mlp->layer[i];
-        const struct dpb_linear linear =
-                linear_of(net, layer, i > 0 ? net->buffer[outputs + i - 1] : x, samples);
-        void *dy = net->buffer[GRAD_0 + *at];
-        void *dx = i > 0 || data ? net->buffer[GRAD_0 + !*at] : NULL;
-
-        if (layer->relu) {
-            struct dpb_tensor both = tensor_of(net->sizes.precision, dy, samples, layer->out[2]);
-            struct dpb_relu_args args = {.y = tensor_of(net->sizes.precision,
-                                                        net->buffer[outputs + i], samples,
-                                                        layer->out[2]),
-                                         .dy = both,
-                                         .dx = both};
-
-            DPB_TRY(dpb_launch(net->launcher, layer->op.bwd_relu, DPB_OP_RELU_BWD, &args));
-        }
-        DPB_TRY(dpb_linear_backward_typed(net->launcher, layer, &linear, net->grad, dy, dx, ready,
-                                          ctx));
-        *at = !*at;
-    }
-    return DPB_OK;
-}
 
 /* The rows of table t in a buffer of all tables. */
 static struct dpb_tensor rows_of(const struct dlrm *net, enum buffer buffer, int t, int64_t samples)
@@ -431,8 +256,8 @@ static struct dpb_interaction_args interaction_args(const struct dlrm *net, int6
 
     all_grad.data = net->buffer[EMBEDDED_GRAD];
     return (struct dpb_interaction_args){
-            .x = dpb_tensor_2d(wide(net, BOTTOM + shape->bottom_count - 1, WIDE_VECTOR), samples,
-                               shape->length),
+            .x = dpb_tensor_2d(dpb_dlrm_wide(net, BOTTOM + shape->bottom_count - 1, WIDE_VECTOR),
+                               samples, shape->length),
             .e = all,
             .y = dpb_tensor_2d(pairs, samples, dpb_dlrm_pair_columns(shape)),
             .dx = dpb_tensor_2d(dx, samples, shape->length),
@@ -443,7 +268,7 @@ static struct dpb_interaction_args interaction_args(const struct dlrm *net, int6
 
 static float *logits_of(const struct dlrm *net)
 {
-    return wide(net, TOP + net->list->shape.top_count - 1, WIDE_LOGITS);
+    return dpb_dlrm_wide(net, TOP + net->list->shape.top_count - 1, WIDE_LOGITS);
 }
 
 static dpb_status bottom_forward(const struct dlrm *net, const struct dpb_batch *batch)
@@ -451,10 +276,11 @@ static dpb_status bottom_forward(const struct dlrm *net, const struct dpb_batch 
     const struct dpb_dlrm_shape *shape = &net->list->shape;
     int64_t samples = batch->samples;
 
-    DPB_TRY(narrow(net, "x.cast", batch->x, LOW_X, samples, shape->features));
-    DPB_TRY(mlp_forward(net, &net->list->bottom, BOTTOM, low(net, batch->x, LOW_X), samples));
-    return widen(net, "bot_l.cast", BOTTOM + shape->bottom_count - 1, WIDE_VECTOR, samples,
-                 shape->length);
+    DPB_TRY(dpb_dlrm_narrow(net, "x.cast", batch->x, LOW_X, samples, shape->features));
+    DPB_TRY(dpb_dlrm_mlp_forward(net, &net->list->bottom, BOTTOM,
+                                 dpb_dlrm_low(net, batch->x, LOW_X), samples));
+    return dpb_dlrm_widen(net, "bot_l.cast", BOTTOM + shape->bottom_count - 1, WIDE_VECTOR, samples,
+                          shape->length);
 }
 
 static dpb_status top_forward(const struct dlrm *net, int64_t samples)
@@ -462,9 +288,11 @@ static dpb_status top_forward(const struct dlrm *net, int64_t samples)
     const struct dpb_dlrm_shape *shape = &net->list->shape;
     const float *pairs = net->buffer[PAIRS];
 
-    DPB_TRY(narrow(net, "interact.cast", pairs, LOW_PAIRS, samples, dpb_dlrm_pair_columns(shape)));
-    DPB_TRY(mlp_forward(net, &net->list->top, TOP, low(net, pairs, LOW_PAIRS), samples));
-    return widen(net, "top_l.cast", TOP + shape->top_count - 1, WIDE_LOGITS, samples, 1);
+    DPB_TRY(dpb_dlrm_narrow(net, "interact.cast", pairs, LOW_PAIRS, samples,
+                            dpb_dlrm_pair_columns(shape)));
+    DPB_TRY(dpb_dlrm_mlp_forward(net, &net->list->top, TOP, dpb_dlrm_low(net, pairs, LOW_PAIRS),
+                                 samples));
+    return dpb_dlrm_widen(net, "top_l.cast", TOP + shape->top_count - 1, WIDE_LOGITS, samples, 1);
 }
 
 /* Bottom MLP and rows. Rows of tables elsewhere travel while the bottom MLP computes; a rank takes
@@ -544,28 +372,32 @@ dpb_status dpb_dlrm_backward(dpb_workload *workload, const struct dpb_batch *bat
 
     if (samples == 0)
         return clear_gradients(net, ready, ctx);
-    logits_grad = wide(net, GRAD_0, WIDE_PAIRS_GRAD);
+    logits_grad = dpb_dlrm_wide(net, GRAD_0, WIDE_PAIRS_GRAD);
     bce = (struct dpb_sigmoid_bce_args){.logits = dpb_tensor_2d(logits_of(net), samples, 1),
                                         .dlogits = dpb_tensor_2d(logits_grad, samples, 1),
                                         .label = batch->label,
                                         .scale = grad_scale};
     DPB_TRY(dpb_launch(net->launcher, "loss.bwd", DPB_OP_SIGMOID_BCE_BWD, &bce));
-    DPB_TRY(narrow(net, "loss.cast", logits_grad, GRAD_0, samples, 1));
-    DPB_TRY(mlp_backward(net, &net->list->top, TOP, low(net, net->buffer[PAIRS], LOW_PAIRS),
-                         samples, true, &at, ready, ctx));
-    DPB_TRY(widen(net, "top_l.cast", GRAD_0 + at, WIDE_PAIRS_GRAD, samples,
-                  dpb_dlrm_pair_columns(shape)));
-    vector_grad = wide(net, GRAD_0 + !at, WIDE_VECTOR_GRAD);
-    pairs = interaction_args(net, samples, wide(net, GRAD_0 + at, WIDE_PAIRS_GRAD), vector_grad);
+    DPB_TRY(dpb_dlrm_narrow(net, "loss.cast", logits_grad, GRAD_0, samples, 1));
+    DPB_TRY(dpb_dlrm_mlp_backward(net, &net->list->top, TOP,
+                                  dpb_dlrm_low(net, net->buffer[PAIRS], LOW_PAIRS), samples, true,
+                                  &at, ready, ctx));
+    DPB_TRY(dpb_dlrm_widen(net, "top_l.cast", GRAD_0 + at, WIDE_PAIRS_GRAD, samples,
+                           dpb_dlrm_pair_columns(shape)));
+    vector_grad = dpb_dlrm_wide(net, GRAD_0 + !at, WIDE_VECTOR_GRAD);
+    pairs = interaction_args(net, samples, dpb_dlrm_wide(net, GRAD_0 + at, WIDE_PAIRS_GRAD),
+                             vector_grad);
     DPB_TRY(dpb_launch(net->launcher, "interact.bwd", DPB_OP_INTERACTION_BWD, &pairs));
     at = !at;
     if (net->tables)
         DPB_TRY(dpb_dlrm_tables_send(net->tables, net->buffer[EMBEDDED_GRAD]));
     else
         DPB_TRY(tables_backward(net, samples, ready, ctx));
-    DPB_TRY(narrow(net, "interact.cast", vector_grad, GRAD_0 + at, samples, shape->length));
-    DPB_TRY(mlp_backward(net, &net->list->bottom, BOTTOM, low(net, batch->x, LOW_X), samples, false,
-                         &at, ready, ctx));
+    DPB_TRY(dpb_dlrm_narrow(net, "interact.cast", vector_grad, GRAD_0 + at, samples,
+                            shape->length));
+    DPB_TRY(dpb_dlrm_mlp_backward(net, &net->list->bottom, BOTTOM,
+                                  dpb_dlrm_low(net, batch->x, LOW_X), samples, false, &at, ready,
+                                  ctx));
     return net->tables ? dpb_dlrm_tables_sent(net->tables) : DPB_OK;
 }
 
