@@ -274,11 +274,11 @@ static dpb_status forward(dpb_device *device, struct call *call)
 
     if (call->drops || call->bf16) {
         dnnl_status_t status = dpb_cpu_buffer_reserve(
-                device, &device->scores, (size_t)(rows * tokens) * sizeof(*call->between));
+                device, &device->between, (size_t)(rows * tokens) * sizeof(*call->between));
 
         if (status != dnnl_success)
             return dpb_cpu_vendor_error(status, "prepare", op, a);
-        call->between = device->scores.memory;
+        call->between = device->between.memory;
     }
     DPB_TRY(multiply(device, op, call, SCORES));
     dpb_cpu_parallel(device->threads, rows, GRAIN / tokens + 1,

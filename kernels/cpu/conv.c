@@ -1,5 +1,7 @@
 /* Convolutions on oneDNN: activations stay plain NHWC, weights are packed as the primitive likes.
  */
+#include <string.h>
+
 #include "cpu_device.h"
 
 enum {
@@ -222,6 +224,82 @@ static dpb_status run_as_matmul(dpb_device *device, enum dpb_op op,
                           &(struct dpb_matmul_args){.a = y, .b = x, .c = w, .trans_a = true});
 }
 
+/* ---- one pixel wide with a stride: the product of the pixels that count, side by side. oneDNN's
+ * own packs and unpacks weights, which are larger than a small batch's pixels. ---- */
+
+static bool is_strided_matmul(const struct dpb_conv_args *args)
+{
+    return args->w.dim[2] == 1 && args->w.dim[3] == 1 && args->stride > 1 && args->pad == 0;
+}
+
+/* x, and its pixels that the convolution reads. */
+struct pixels {
+    const struct dpb_conv_args *args;
+    char *x, *dense;
+    size_t bytes; /* of a pixel */
+};
+
+/* Of pixel `row` of y, the one of x. */
+static char *pixel_of(const struct pixels *pixels, int64_t row)
+{
+    const struct dpb_conv_args *a = pixels->args;
+    int64_t h = a->y.dim[1], w = a->y.dim[2];
+    int64_t n = row / (h * w), i = row / w % h * a->stride, j = row % w * a->stride;
+
+    return pixels->x + (size_t)((n * a->x.dim[1] + i) * a->x.dim[2] + j) * pixels->bytes;
+}
+
+static void gather(void *ctx, int64_t begin, int64_t end)
+{
+    const struct pixels *pixels = ctx;
+
+    for (int64_t row = begin; row < end; row++)
+        memcpy(pixels->dense + (size_t)row * pixels->bytes, pixel_of(pixels, row), pixels->bytes);
+}
+
+static void scatter(void *ctx, int64_t begin, int64_t end)
+{
+    const struct pixels *pixels = ctx;
+
+    for (int64_t row = begin; row < end; row++)
+        memcpy(pixel_of(pixels, row), pixels->dense + (size_t)row * pixels->bytes, pixels->bytes);
+}
+
+static void clear(void *ctx, int64_t begin, int64_t end)
+{
+    const struct pixels *pixels = ctx;
+
+    memset(pixels->x + (size_t)begin * pixels->bytes, 0, (size_t)(end - begin) * pixels->bytes);
+}
+
+static dpb_status run_strided(dpb_device *device, enum dpb_op op, const struct dpb_conv_args *args)
+{
+    struct dpb_conv_args dense = *args;
+    int64_t rows = args->y.dim[0] * args->y.dim[1] * args->y.dim[2];
+    int64_t all = args->x.dim[0] * args->x.dim[1] * args->x.dim[2];
+    int64_t grain = 1 + 16384 / args->x.dim[3];
+    struct pixels pixels = {.args = args,
+                            .x = args->x.data,
+                            .bytes = (size_t)args->x.dim[3] * dpb_dtype_bytes(args->x.dtype)};
+    dnnl_status_t status =
+            dpb_cpu_buffer_reserve(device, &device->between, (size_t)rows * pixels.bytes);
+
+    if (status != dnnl_success)
+        return dpb_cpu_vendor_error(status, "make room for", op, args);
+    pixels.dense = device->between.memory;
+    dense.x.data = pixels.dense;
+    dense.x.dim[1] = args->y.dim[1];
+    dense.x.dim[2] = args->y.dim[2];
+    if (op != DPB_OP_CONV_BWD_DATA) {
+        dpb_cpu_parallel(device->threads, rows, grain, gather, &pixels);
+        return run_as_matmul(device, op, &dense);
+    }
+    DPB_TRY(run_as_matmul(device, op, &dense));
+    dpb_cpu_parallel(device->threads, all, grain, clear, &pixels);
+    dpb_cpu_parallel(device->threads, rows, grain, scatter, &pixels);
+    return DPB_OK;
+}
+
 dpb_status dpb_cpu_conv(dpb_device *device, enum dpb_op op, const void *args)
 {
     const struct dpb_conv_args *a = args;
@@ -231,6 +309,8 @@ dpb_status dpb_cpu_conv(dpb_device *device, enum dpb_op op, const void *args)
 
     if (is_matmul(a))
         return run_as_matmul(device, op, a);
+    if (is_strided_matmul(a))
+        return run_strided(device, op, a);
     DPB_TRY(dpb_cpu_kernel_get(device, &key, make, op, args, &kernel));
     /* Each operator has some of these; the others have no effect. */
     dpb_cpu_kernel_set(kernel, DNNL_ARG_SRC, a->x.data);

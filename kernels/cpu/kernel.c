@@ -254,6 +254,6 @@ void dpb_cpu_kernels_free(dpb_device *device)
     }
     free(device->scratch.memory);
     free(device->packed.memory);
-    free(device->scores.memory);
-    device->scratch = device->packed = device->scores = (struct dpb_cpu_buffer){0};
+    free(device->between.memory);
+    device->scratch = device->packed = device->between = (struct dpb_cpu_buffer){0};
 }

@@ -30,6 +30,7 @@ static const struct conv_case conv_cases[] = {
         {2, 28, 28, 32, 48, 3, 3, 2, 1, false, false},
         {2, 14, 14, 64, 32, 1, 1, 1, 0, false, false},
         {1, 14, 14, 32, 64, 1, 1, 2, 0, false, false},
+        {2, 9, 7, 5, 6, 1, 1, 3, 0, true, true},
         {2, 7, 7, 64, 64, 3, 3, 1, 1, false, false},
         /* CIFAR ResNet-20 */
         {3, 32, 32, 3, 16, 3, 3, 1, 1, false, true},
