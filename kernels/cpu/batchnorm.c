@@ -1,119 +1,233 @@
-/* Batch normalisation on oneDNN; the running statistics are ours, since oneDNN keeps none. */
-#include "cpu_device.h"
+/* Batch normalisation in halves, for statistics of more than this batch: our own loops over tiles
+ * of ROWS rows and COLUMNS channels, which stay in the first cache level. Threads split channels
+ * where something is summed, rows elsewhere: their number does not change a bit. The mask is a byte
+ * per element, 0 or 1. */
+#include <math.h>
+#include <string.h>
 
-enum {
-    TRAINING = 1 << 0,
-    WITH_RELU = 1 << 1,
-    IN_BF16 = 1 << 2
+#include "bf16.h"
+
+#define COLUMNS 64
+#define ROWS    32
+#define GRAIN   16384 /* elements worth waking a thread for */
+
+struct tile {
+    int64_t at; /* of its first element */
+    int rows, columns;
 };
 
-struct shapes {
-    dnnl_memory_desc_t data, channel;
-};
-
-/* [N,C] is the same as [N,1,1,C]. */
-static void geometry(const struct dpb_tensor *x, int64_t dims[4])
+static inline int at_most(int64_t left, int most)
 {
-    dims[0] = x->dim[0];
-    dims[1] = x->dim[x->rank - 1];
-    dims[2] = x->rank == 4 ? x->dim[1] : 1;
-    dims[3] = x->rank == 4 ? x->dim[2] : 1;
+    return left < most ? (int)left : most;
 }
 
-static dnnl_status_t shapes_init(struct shapes *shapes, const struct dpb_tensor *x)
+/* Chan, Golub, LeVeque, "Updating formulae and a pairwise algorithm for computing sample
+ * variances", 1979: tiles by themselves, merged. One pass over memory, and nothing cancels. */
+DPB_CPU_LOOP stats(void *ctx, int64_t begin, int64_t end, bool bf16)
 {
-    dnnl_dims_t dims = {0}, channel = {0};
+    const struct dpb_batchnorm_args *a = ctx;
+    int64_t c = a->x.dim[a->x.rank - 1], m = dpb_tensor_numel(&a->x) / c;
+    float tile_mean[COLUMNS], tile_squares[COLUMNS];
+    double mean[COLUMNS], squares[COLUMNS];
 
-    geometry(x, dims);
-    channel[0] = dims[1];
-    DNNL_TRY(dnnl_memory_desc_init_by_tag(&shapes->data, 4, dims, dpb_cpu_data_type(x->dtype),
-                                          dnnl_nhwc));
-    return dnnl_memory_desc_init_by_tag(&shapes->channel, 1, channel, dnnl_f32, dnnl_x);
+    for (int64_t j0 = begin; j0 < end; j0 += COLUMNS) {
+        int columns = at_most(end - j0, COLUMNS);
+
+        memset(mean, 0, sizeof(mean));
+        memset(squares, 0, sizeof(squares));
+        for (int64_t i0 = 0; i0 < m; i0 += ROWS) {
+            int rows = at_most(m - i0, ROWS);
+            float share = 1.0f / (float)rows;
+            double part = (double)rows / (double)(i0 + rows), weight = (double)i0 * part;
+
+            memset(tile_mean, 0, sizeof(tile_mean));
+            memset(tile_squares, 0, sizeof(tile_squares));
+            for (int i = 0; i < rows; i++)
+                for (int j = 0; j < columns; j++)
+                    tile_mean[j] += dpb_cpu_load(a->x.data, (i0 + i) * c + j0 + j, bf16);
+            for (int j = 0; j < columns; j++)
+                tile_mean[j] *= share;
+            for (int i = 0; i < rows; i++) {
+                for (int j = 0; j < columns; j++) {
+                    float x = dpb_cpu_load(a->x.data, (i0 + i) * c + j0 + j, bf16) - tile_mean[j];
+
+                    tile_squares[j] += x * x;
+                }
+            }
+            for (int j = 0; j < columns; j++) {
+                double step = (double)tile_mean[j] - mean[j];
+
+                mean[j] += step * part;
+                squares[j] += (double)tile_squares[j] + step * step * weight;
+            }
+        }
+        for (int j = 0; j < columns; j++) {
+            a->save_mean[j0 + j] = (float)mean[j];
+            a->save_var[j0 + j] = (float)(squares[j] / (double)m);
+        }
+    }
+}
+DPB_CPU_BY_TYPE(stats)
+
+/* Rows. */
+DPB_CPU_LOOP apply(void *ctx, int64_t begin, int64_t end, bool bf16)
+{
+    const struct dpb_batchnorm_args *a = ctx;
+    int64_t c = a->x.dim[a->x.rank - 1];
+    uint8_t *mask = a->relu ? a->mask : NULL;
+    float factor[COLUMNS], mean[COLUMNS], shift[COLUMNS], y[COLUMNS];
+    float least = a->relu ? 0.0f : -INFINITY;
+
+    for (int64_t i0 = begin; i0 < end; i0 += ROWS) {
+        int rows = at_most(end - i0, ROWS);
+
+        for (int64_t j0 = 0; j0 < c; j0 += COLUMNS) {
+            int columns = at_most(c - j0, COLUMNS);
+
+            for (int j = 0; j < columns; j++) {
+                factor[j] = a->gamma[j0 + j] / sqrtf(a->save_var[j0 + j] + a->eps);
+                mean[j] = a->save_mean[j0 + j];
+                shift[j] = a->beta[j0 + j];
+            }
+            for (int i = 0; i < rows; i++) {
+                int64_t at = (i0 + i) * c + j0;
+
+                for (int j = 0; j < columns; j++)
+                    y[j] = (dpb_cpu_load(a->x.data, at + j, bf16) - mean[j]) * factor[j] + shift[j];
+                /* A loop of its own: bytes may alias everything. */
+                for (int j = 0; mask && j < columns; j++)
+                    mask[at + j] = y[j] > 0.0f;
+                for (int j = 0; j < columns; j++)
+                    dpb_cpu_store(a->y.data, at + j, y[j] > least ? y[j] : least, bf16);
+            }
+        }
+    }
+}
+DPB_CPU_BY_TYPE(apply)
+
+/* dy where the mask lets it through. */
+static inline __attribute__((always_inline)) float masked_dy(const struct dpb_batchnorm_args *a,
+                                                             int64_t at, bool relu, bool bf16)
+{
+    float dy = dpb_cpu_load(a->dy.data, at, bf16); /* always: a condition before a load costs */
+
+    return relu && !a->mask[at] ? 0.0f : dy;
 }
 
-static unsigned relu_flag(const struct dpb_cpu_key *key)
+/* Adds a tile's sums of dy and of dy xhat. */
+DPB_CPU_LOOP add_tile(const struct dpb_batchnorm_args *a, struct tile tile, const float *mean,
+                      const float *rstd, float *sum, float *sum_xhat, bool relu, bool bf16)
 {
-    return key->flags & WITH_RELU ? dnnl_fuse_norm_relu : 0;
+    int64_t c = a->x.dim[a->x.rank - 1];
+
+    for (int i = 0; i < tile.rows; i++) {
+        for (int j = 0; j < tile.columns; j++) {
+            int64_t at = tile.at + i * c + j;
+            float dy = masked_dy(a, at, relu, bf16);
+
+            sum[j] += dy;
+            sum_xhat[j] += dy * ((dpb_cpu_load(a->x.data, at, bf16) - mean[j]) * rstd[j]);
+        }
+    }
 }
 
-static dnnl_status_t forward_desc(dnnl_batch_normalization_desc_t *desc,
-                                  const struct shapes *shapes, const struct dpb_cpu_key *key)
+/* Channels. Sums of ROWS rows each, then their sum: the rounding error of a long column grows with
+ * the root of the rows' number only. */
+DPB_CPU_LOOP bwd_sums(void *ctx, int64_t begin, int64_t end, bool bf16)
 {
-    bool training = key->flags & TRAINING;
-    unsigned flags = relu_flag(key) | dnnl_use_scale | dnnl_use_shift;
+    const struct dpb_batchnorm_args *a = ctx;
+    int64_t c = a->x.dim[a->x.rank - 1], m = dpb_tensor_numel(&a->x) / c;
+    float mean[COLUMNS], rstd[COLUMNS], part[2][COLUMNS], total[2][COLUMNS];
 
-    if (!training)
-        flags |= dnnl_use_global_stats;
-    return dnnl_batch_normalization_forward_desc_init(
-            desc, training ? dnnl_forward_training : dnnl_forward_inference, &shapes->data,
-            key->number[0], flags);
+    for (int64_t j0 = begin; j0 < end; j0 += COLUMNS) {
+        struct tile tile = {.columns = at_most(end - j0, COLUMNS)};
+
+        memset(total, 0, sizeof(total));
+        for (int j = 0; j < tile.columns; j++) {
+            mean[j] = a->save_mean[j0 + j];
+            rstd[j] = 1.0f / sqrtf(a->save_var[j0 + j] + a->eps);
+        }
+        for (int64_t i0 = 0; i0 < m; i0 += ROWS) {
+            tile.at = i0 * c + j0;
+            tile.rows = at_most(m - i0, ROWS);
+            memset(part, 0, sizeof(part));
+            if (a->relu)
+                add_tile(a, tile, mean, rstd, part[0], part[1], true, bf16);
+            else
+                add_tile(a, tile, mean, rstd, part[0], part[1], false, bf16);
+            for (int j = 0; j < tile.columns; j++) {
+                total[0][j] += part[0][j];
+                total[1][j] += part[1][j];
+            }
+        }
+        memcpy(a->dbeta + j0, total[0], (size_t)tile.columns * sizeof(float));
+        memcpy(a->dgamma + j0, total[1], (size_t)tile.columns * sizeof(float));
+    }
+}
+DPB_CPU_BY_TYPE(bwd_sums)
+
+/* dx = factor (dy - mean_dy - (x - mean) slope) */
+DPB_CPU_LOOP gradient_tile(const struct dpb_batchnorm_args *a, struct tile tile,
+                           const float *factor, const float *mean_dy, const float *mean,
+                           const float *slope, bool relu, bool bf16)
+{
+    int64_t c = a->x.dim[a->x.rank - 1];
+
+    for (int i = 0; i < tile.rows; i++) {
+        for (int j = 0; j < tile.columns; j++) {
+            int64_t at = tile.at + i * c + j;
+            float x = dpb_cpu_load(a->x.data, at, bf16) - mean[j];
+
+            dpb_cpu_store(a->dx.data, at,
+                          factor[j] * (masked_dy(a, at, relu, bf16) - mean_dy[j] - x * slope[j]),
+                          bf16);
+        }
+    }
 }
 
-static dnnl_status_t add_channels(dpb_device *device, struct dpb_cpu_kernel *kernel,
-                                  const struct shapes *shapes, const int *dnnl_args, int count)
+/* Rows. */
+DPB_CPU_LOOP bwd_apply(void *ctx, int64_t begin, int64_t end, bool bf16)
 {
-    for (int i = 0; i < count; i++)
-        DNNL_TRY(dpb_cpu_kernel_add(device, kernel, dnnl_args[i], &shapes->channel));
-    return dnnl_success;
+    const struct dpb_batchnorm_args *a = ctx;
+    int64_t c = a->x.dim[a->x.rank - 1];
+    float share = (float)(1.0 / a->count);
+    float factor[COLUMNS], mean_dy[COLUMNS], mean[COLUMNS], slope[COLUMNS];
+
+    for (int64_t i0 = begin; i0 < end; i0 += ROWS) {
+        for (int64_t j0 = 0; j0 < c; j0 += COLUMNS) {
+            struct tile tile = {i0 * c + j0, at_most(end - i0, ROWS), at_most(c - j0, COLUMNS)};
+
+            for (int j = 0; j < tile.columns; j++) {
+                float rstd = 1.0f / sqrtf(a->save_var[j0 + j] + a->eps);
+
+                factor[j] = a->gamma[j0 + j] * rstd;
+                mean_dy[j] = a->dbeta[j0 + j] * share;
+                mean[j] = a->save_mean[j0 + j];
+                slope[j] = a->dgamma[j0 + j] * share * rstd;
+            }
+            if (a->relu)
+                gradient_tile(a, tile, factor, mean_dy, mean, slope, true, bf16);
+            else
+                gradient_tile(a, tile, factor, mean_dy, mean, slope, false, bf16);
+        }
+    }
 }
+DPB_CPU_BY_TYPE(bwd_apply)
 
-/* Where the fused ReLU let values through, in a form of oneDNN's: a bit or a byte for each. */
-static dnnl_status_t add_mask(dpb_device *device, struct dpb_cpu_kernel *kernel,
-                              const struct shapes *shapes)
+static void run(dpb_device *device, enum dpb_op op, struct dpb_batchnorm_args *a)
 {
-    const dnnl_memory_desc_t *desc = dpb_cpu_kernel_query(kernel, DNNL_ARG_WORKSPACE);
-    size_t numel = dnnl_memory_desc_get_size(&shapes->data) /
-                   (kernel->key.flags & IN_BF16 ? sizeof(uint16_t) : sizeof(float));
+    int64_t c = a->x.dim[a->x.rank - 1], m = dpb_tensor_numel(&a->x) / c;
+    int64_t by_channel = GRAIN / m + 16, by_row = GRAIN / c + 1;
+    bool bf16 = a->x.dtype == DPB_BF16;
 
-    if (!desc || dnnl_memory_desc_get_size(desc) == 0)
-        return dnnl_success;
-    if (dnnl_memory_desc_get_size(desc) > numel)
-        return dnnl_unimplemented;
-    return dpb_cpu_kernel_add(device, kernel, DNNL_ARG_WORKSPACE, desc);
-}
-
-static dnnl_status_t make_backward(dpb_device *device, struct dpb_cpu_kernel *kernel,
-                                   const struct shapes *shapes)
-{
-    static const int channels[] = {DNNL_ARG_MEAN,  DNNL_ARG_VARIANCE,   DNNL_ARG_SCALE,
-                                   DNNL_ARG_SHIFT, DNNL_ARG_DIFF_SCALE, DNNL_ARG_DIFF_SHIFT};
-    dnnl_batch_normalization_desc_t forward, desc;
-    dnnl_primitive_desc_t hint;
-    dnnl_status_t status;
-
-    DNNL_TRY(forward_desc(&forward, shapes, &kernel->key));
-    DNNL_TRY(dnnl_batch_normalization_backward_desc_init(
-            &desc, dnnl_backward, &shapes->data, &shapes->data, kernel->key.number[0],
-            relu_flag(&kernel->key) | dnnl_use_scale | dnnl_use_shift));
-    DNNL_TRY(dnnl_primitive_desc_create(&hint, &forward, NULL, device->engine, NULL));
-    status = dpb_cpu_kernel_create(device, kernel, &desc, NULL, hint);
-    dnnl_primitive_desc_destroy(hint);
-    DNNL_TRY(status);
-    DNNL_TRY(dpb_cpu_kernel_add(device, kernel, DNNL_ARG_SRC, &shapes->data));
-    DNNL_TRY(dpb_cpu_kernel_add(device, kernel, DNNL_ARG_DIFF_DST, &shapes->data));
-    DNNL_TRY(dpb_cpu_kernel_add(device, kernel, DNNL_ARG_DIFF_SRC, &shapes->data));
-    DNNL_TRY(add_mask(device, kernel, shapes));
-    return add_channels(device, kernel, shapes, channels, 6);
-}
-
-static dnnl_status_t make(dpb_device *device, struct dpb_cpu_kernel *kernel, enum dpb_op op,
-                          const void *args)
-{
-    static const int channels[] = {DNNL_ARG_MEAN, DNNL_ARG_VARIANCE, DNNL_ARG_SCALE,
-                                   DNNL_ARG_SHIFT};
-    const struct dpb_batchnorm_args *a = args;
-    dnnl_batch_normalization_desc_t desc;
-    struct shapes shapes;
-
-    DNNL_TRY(shapes_init(&shapes, &a->x));
-    if (op == DPB_OP_BATCHNORM_BWD)
-        return make_backward(device, kernel, &shapes);
-    DNNL_TRY(forward_desc(&desc, &shapes, &kernel->key));
-    DNNL_TRY(dpb_cpu_kernel_create(device, kernel, &desc, NULL, NULL));
-    DNNL_TRY(dpb_cpu_kernel_add(device, kernel, DNNL_ARG_SRC, &shapes.data));
-    DNNL_TRY(dpb_cpu_kernel_add(device, kernel, DNNL_ARG_DST, &shapes.data));
-    DNNL_TRY(add_mask(device, kernel, &shapes));
-    return add_channels(device, kernel, &shapes, channels, 4);
+    if (op == DPB_OP_BATCHNORM_STATS)
+        dpb_cpu_parallel(device->threads, c, by_channel, bf16 ? stats_bf16 : stats_f32, a);
+    else if (op == DPB_OP_BATCHNORM_APPLY)
+        dpb_cpu_parallel(device->threads, m, by_row, bf16 ? apply_bf16 : apply_f32, a);
+    else if (op == DPB_OP_BATCHNORM_BWD_SUMS)
+        dpb_cpu_parallel(device->threads, c, by_channel, bf16 ? bwd_sums_bf16 : bwd_sums_f32, a);
+    else
+        dpb_cpu_parallel(device->threads, m, by_row, bf16 ? bwd_apply_bf16 : bwd_apply_f32, a);
 }
 
 static void update_running(const struct dpb_batchnorm_args *args)
@@ -130,37 +244,23 @@ static void update_running(const struct dpb_batchnorm_args *args)
 
 dpb_status dpb_cpu_batchnorm(dpb_device *device, enum dpb_op op, const void *args)
 {
-    const struct dpb_batchnorm_args *a = args;
-    struct dpb_cpu_key key = {.op = (int32_t)op};
-    bool fwd = op == DPB_OP_BATCHNORM_FWD, running = fwd && !a->training;
-    struct dpb_cpu_kernel *kernel;
-    dnnl_status_t status;
+    struct dpb_batchnorm_args a = *(const struct dpb_batchnorm_args *)args;
 
-    key.flags = (running ? 0 : TRAINING) | (a->relu ? WITH_RELU : 0) |
-                (a->x.dtype == DPB_BF16 ? IN_BF16 : 0);
-    geometry(&a->x, key.dim);
-    key.number[0] = a->eps;
-    DPB_TRY(dpb_cpu_kernel_get(device, &key, make, op, args, &kernel));
-    dpb_cpu_kernel_set(kernel, DNNL_ARG_SRC, a->x.data);
-    dpb_cpu_kernel_set(kernel, DNNL_ARG_MEAN, running ? a->running_mean : a->save_mean);
-    dpb_cpu_kernel_set(kernel, DNNL_ARG_VARIANCE, running ? a->running_var : a->save_var);
-    dpb_cpu_kernel_set(kernel, DNNL_ARG_SCALE, a->gamma);
-    dpb_cpu_kernel_set(kernel, DNNL_ARG_WORKSPACE, a->mask);
-    if (fwd) {
-        dpb_cpu_kernel_set(kernel, DNNL_ARG_SHIFT, a->beta);
-        dpb_cpu_kernel_set(kernel, DNNL_ARG_DST, a->y.data);
+    if (op == DPB_OP_BATCHNORM_BWD) {
+        a.count = (double)(dpb_tensor_numel(&a.x) / a.x.dim[a.x.rank - 1]);
+        run(device, DPB_OP_BATCHNORM_BWD_SUMS, &a);
+        run(device, DPB_OP_BATCHNORM_BWD_APPLY, &a);
+    } else if (op == DPB_OP_BATCHNORM_FWD && a.training) {
+        run(device, DPB_OP_BATCHNORM_STATS, &a);
+        update_running(&a);
+        run(device, DPB_OP_BATCHNORM_APPLY, &a);
+    } else if (op == DPB_OP_BATCHNORM_FWD) {
+        a.save_mean = a.running_mean;
+        a.save_var = a.running_var;
+        a.mask = NULL;
+        run(device, DPB_OP_BATCHNORM_APPLY, &a);
     } else {
-        /* oneDNN insists on a shift here, and does not read it. */
-        dpb_cpu_kernel_set(kernel, DNNL_ARG_SHIFT, a->gamma);
-        dpb_cpu_kernel_set(kernel, DNNL_ARG_DIFF_DST, a->dy.data);
-        dpb_cpu_kernel_set(kernel, DNNL_ARG_DIFF_SRC, a->dx.data);
-        dpb_cpu_kernel_set(kernel, DNNL_ARG_DIFF_SCALE, a->dgamma);
-        dpb_cpu_kernel_set(kernel, DNNL_ARG_DIFF_SHIFT, a->dbeta);
+        run(device, op, &a);
     }
-    status = dpb_cpu_kernel_run(device, kernel);
-    if (status != dnnl_success)
-        return dpb_cpu_vendor_error(status, "run", op, args);
-    if (fwd && a->training)
-        update_running(a);
     return DPB_OK;
 }
