@@ -61,7 +61,7 @@ static inline dnnl_data_type_t dpb_cpu_data_type(enum dpb_dtype dtype)
     return dtype == DPB_BF16 ? dnnl_bf16 : dnnl_f32;
 }
 
-#define DPB_CPU_SLOTS 11 /* batchnorm-bwd takes nine, a mask and a scratchpad */
+#define DPB_CPU_SLOTS 10
 
 #define DPB_CPU_PACKINGS 3
 
@@ -163,7 +163,6 @@ void dpb_cpu_kernels_free(dpb_device *device);
 dpb_status dpb_cpu_matmul(dpb_device *device, enum dpb_op op, const void *args);
 dpb_status dpb_cpu_conv(dpb_device *device, enum dpb_op op, const void *args);
 dpb_status dpb_cpu_batchnorm(dpb_device *device, enum dpb_op op, const void *args);
-dpb_status dpb_cpu_batchnorm_half(dpb_device *device, enum dpb_op op, const void *args);
 dpb_status dpb_cpu_pool(dpb_device *device, enum dpb_op op, const void *args);
 dpb_status dpb_cpu_relu(dpb_device *device, enum dpb_op op, const void *args);
 dpb_status dpb_cpu_bias(dpb_device *device, enum dpb_op op, const void *args);
