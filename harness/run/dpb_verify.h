@@ -16,8 +16,8 @@
  * about 2.5 per step). Their bounds are measured in place: one rank trains again with every initial
  * parameter moved by sixteen roundings, about as many as a value meets in the network, and N ranks
  * may be DPB_VERIFY_FACTOR times as far from one big batch as that training is. So that the check
- * stays sharp, parameters and state are compared after the first step too, when little is amplified
- * yet, and the loss of the first step has a fixed bound. */
+ * stays sharp, loss, parameters and state of the first step are compared too, when little is
+ * amplified yet. */
 #ifndef DPB_VERIFY_H
 #define DPB_VERIFY_H
 
@@ -42,7 +42,7 @@ extern "C" {
  * moves a parameter by the learning rate, to one side or the other: so many elements may lie beyond
  * the bounds (measured: Adagrad on mnist-mlp, 8 steps, 0.1 %). */
 #define DPB_VERIFY_BEYOND_RATIO 0.01
-/* As described above; the loss of the first step stays within DPB_VERIFY_LOSS_RTOL. */
+/* As described above; never below the bounds that other trainings have. */
 #define DPB_VERIFY_FACTOR 10
 
 struct dpb_verify_check {

@@ -17,7 +17,7 @@
 
 /* How far N ranks may be from one big batch, after the first and after the last step. */
 struct bounds {
-    double loss_rtol;
+    double first_loss_rtol, loss_rtol;
     struct {
         struct kept_bounds params, state;
     } first, last;
@@ -161,10 +161,10 @@ static void compare_losses(struct verifier *v, const struct dpb_launch_result *m
                   "largest relative difference %.3g over %zu steps", worst, steps);
     else
         add_check(v, losses_name(exact),
-                  worst <= v->bounds.loss_rtol && first <= DPB_VERIFY_LOSS_RTOL,
+                  worst <= v->bounds.loss_rtol && first <= v->bounds.first_loss_rtol,
                   "largest relative difference %.3g over %zu steps, bound %.3g; %.3g in the first, "
                   "bound %.3g",
-                  worst, steps, v->bounds.loss_rtol, first, DPB_VERIFY_LOSS_RTOL);
+                  worst, steps, v->bounds.loss_rtol, first, v->bounds.first_loss_rtol);
 }
 
 /* Parameters, or the state beside them, after step `step`; a text of how far they are apart. */
@@ -239,6 +239,7 @@ static struct bounds bounds_of(const struct dpb_experiment *e)
     const bool scale_free = dpb_optimizer_is_scale_free((enum dpb_optimizer_kind)e->optimizer);
     const struct kept_bounds usual = {DPB_VERIFY_PARAM_ATOL, DPB_VERIFY_PARAM_RTOL};
     return (struct bounds){
+            .first_loss_rtol = DPB_VERIFY_LOSS_RTOL,
             .loss_rtol = DPB_VERIFY_LOSS_RTOL,
             .first = {usual, usual},
             .last = {usual, usual},
@@ -280,6 +281,7 @@ static dpb_status widen_bounds(struct verifier *v, const struct dpb_job *alone_j
     if (st == DPB_OK) {
         const struct launches l = {&aside, one, steps_of(one)};
         struct bounds *b = &v->bounds;
+        b->first_loss_rtol = at_least(b->first_loss_rtol, losses_apart(&aside, one, 1));
         b->loss_rtol = at_least(b->loss_rtol, losses_apart(&aside, one, (size_t)l.steps));
         widen(&l, "parameter", 1, &b->first.params);
         widen(&l, "state", 1, &b->first.state);

@@ -50,6 +50,24 @@ load helper
     done
 }
 
+@test "verify compares mixed precision, with bounds that it measures" {
+    dpbench verify --data synthetic --workload cifar-resnet20 --ranks 2 --batch-per-rank 2 --steps 3 \
+        --precision bf16
+    assert_exit 0
+    assert_output '^ok +parameters follow one big batch'
+    dpbench verify --data synthetic --workload mnist-mlp --ranks 2 --batch-per-rank 4 --precision bf16
+    assert_exit 0
+    assert_output '^ok +losses follow one big batch'
+}
+
+@test "verify compares tables that are spread over the ranks with those of one rank" {
+    dpbench verify --data synthetic --workload dlrm-mlperf --table-rows-max 100 --ranks 3 \
+        --batch-per-rank 4 --steps 3
+    assert_exit 0
+    assert_output '^ok +values beside the parameters follow one big batch'
+    assert_output 'difference .* in emb_l'
+}
+
 @test "verify works with ring and tiny buckets" {
     dpbench verify --data synthetic --workload mnist-cnn --ranks 2 --global-batch 16 \
         --algorithm ring --bucket 4KiB
