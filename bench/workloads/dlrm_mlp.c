@@ -103,8 +103,8 @@ dpb_status dpb_dlrm_mlp_forward(const struct dlrm *net, const struct dpb_layer_l
     for (int i = 0; i < mlp->layer_count; i++) {
         const struct dpb_linear linear = linear_of(net, &mlp->layer[i], x, samples);
 
-        DPB_TRY(dpb_linear_forward_typed(net->launcher, &mlp->layer[i], &linear,
-                                         net->buffer[outputs + i]));
+        DPB_TRY(dpb_linear_forward(net->launcher, &mlp->layer[i], &linear,
+                                   net->buffer[outputs + i]));
         x = net->buffer[outputs + i];
     }
     return DPB_OK;
@@ -131,8 +131,7 @@ dpb_status dpb_dlrm_mlp_backward(const struct dlrm *net, const struct dpb_layer_
 
             DPB_TRY(dpb_launch(net->launcher, layer->op.bwd_relu, DPB_OP_RELU_BWD, &args));
         }
-        DPB_TRY(dpb_linear_backward_typed(net->launcher, layer, &linear, net->grad, dy, dx, ready,
-                                          ctx));
+        DPB_TRY(dpb_linear_backward(net->launcher, layer, &linear, net->grad, dy, dx, ready, ctx));
         *at = !*at;
     }
     return DPB_OK;

@@ -213,7 +213,7 @@ static dpb_status layer_forward(struct network *net, int i, const struct dpb_bat
     case DPB_LAYER_LINEAR: {
         const struct dpb_linear linear = linear_of(net, i, batch->samples, x);
 
-        return dpb_linear_forward_typed(net->launcher, layer, &linear, y);
+        return dpb_linear_forward(net->launcher, layer, &linear, y);
     }
     case DPB_LAYER_ADD: {
         struct dpb_add_args args = {.a = dpb_network_images(net, x, batch->samples, layer->out),
@@ -349,8 +349,8 @@ static dpb_status kind_backward(struct network *net, int i, const struct dpb_bat
         const struct dpb_linear linear =
                 linear_of(net, i, batch->samples, input_of(net, i, 0, batch));
 
-        return dpb_linear_backward_typed(net->launcher, layer, &linear, net->grad, dy_of(net, i),
-                                         dx_of(net, i), ready, ctx);
+        return dpb_linear_backward(net->launcher, layer, &linear, net->grad, dy_of(net, i),
+                                   dx_of(net, i), ready, ctx);
     }
     case DPB_LAYER_ADD:
         return DPB_OK; /* the gradients of both inputs are the one of the sum */

@@ -37,9 +37,8 @@ static struct dpb_tensor matrix(enum dpb_dtype dtype, const void *data, int64_t 
     return made;
 }
 
-dpb_status dpb_linear_forward_typed(const struct dpb_launcher *launcher,
-                                    const struct dpb_layer *layer, const struct dpb_linear *linear,
-                                    void *y)
+dpb_status dpb_linear_forward(const struct dpb_launcher *launcher, const struct dpb_layer *layer,
+                              const struct dpb_linear *linear, void *y)
 {
     int64_t in = layer->in[2], out = layer->out[2];
     struct dpb_matmul_args args = {.a = matrix(linear->dtype, linear->x, linear->samples, in),
@@ -52,10 +51,9 @@ dpb_status dpb_linear_forward_typed(const struct dpb_launcher *launcher,
     return dpb_launch(launcher, layer->op.fwd, DPB_OP_MATMUL, &args);
 }
 
-dpb_status dpb_linear_backward_typed(const struct dpb_launcher *launcher,
-                                     const struct dpb_layer *layer, const struct dpb_linear *linear,
-                                     float *const *grad, const void *dy, void *dx,
-                                     dpb_grad_ready ready, void *ctx)
+dpb_status dpb_linear_backward(const struct dpb_launcher *launcher, const struct dpb_layer *layer,
+                               const struct dpb_linear *linear, float *const *grad, const void *dy,
+                               void *dx, dpb_grad_ready ready, void *ctx)
 {
     int64_t in = layer->in[2], out = layer->out[2], samples = linear->samples;
     struct dpb_tensor of_output = matrix(linear->dtype, dy, samples, out);
@@ -75,29 +73,6 @@ dpb_status dpb_linear_backward_typed(const struct dpb_launcher *launcher,
                                     .b = matrix(linear->dtype, linear->weight, out, in),
                                     .c = matrix(linear->dtype, dx, samples, in)};
     return dpb_launch(launcher, layer->op.bwd_data, DPB_OP_MATMUL, &args);
-}
-
-dpb_status dpb_linear_forward(const struct dpb_launcher *launcher, const struct dpb_layer *layer,
-                              int64_t samples, const float *x, float *const *param, float *y)
-{
-    const struct dpb_linear linear = {.dtype = DPB_F32,
-                                      .samples = samples,
-                                      .x = x,
-                                      .weight = param[layer->weight],
-                                      .bias = layer->bias < 0 ? NULL : param[layer->bias]};
-
-    return dpb_linear_forward_typed(launcher, layer, &linear, y);
-}
-
-dpb_status dpb_linear_backward(const struct dpb_launcher *launcher, const struct dpb_layer *layer,
-                               int64_t samples, const float *x, float *const *param,
-                               float *const *grad, const float *dy, float *dx, dpb_grad_ready ready,
-                               void *ctx)
-{
-    const struct dpb_linear linear = {
-            .dtype = DPB_F32, .samples = samples, .x = x, .weight = param[layer->weight]};
-
-    return dpb_linear_backward_typed(launcher, layer, &linear, grad, dy, dx, ready, ctx);
 }
 
 bool dpb_label_wins(const float *value, int64_t classes, int32_t label)

@@ -32,21 +32,11 @@ struct dpb_linear {
 /* A linear layer in any type. Forward: y [samples, out]. Backward, of dy after its ReLU: the fp32
  * gradients of bias and weight, by number in `grad`, each reported, and then dx unless NULL, so
  * that gradients travel while it is computed. */
-dpb_status dpb_linear_forward_typed(const struct dpb_launcher *launcher,
-                                    const struct dpb_layer *layer, const struct dpb_linear *linear,
-                                    void *y);
-dpb_status dpb_linear_backward_typed(const struct dpb_launcher *launcher,
-                                     const struct dpb_layer *layer, const struct dpb_linear *linear,
-                                     float *const *grad, const void *dy, void *dx,
-                                     dpb_grad_ready ready, void *ctx);
-
-/* The same in fp32, of a layer whose parameters are numbered in `param` and `grad`. */
 dpb_status dpb_linear_forward(const struct dpb_launcher *launcher, const struct dpb_layer *layer,
-                              int64_t samples, const float *x, float *const *param, float *y);
+                              const struct dpb_linear *linear, void *y);
 dpb_status dpb_linear_backward(const struct dpb_launcher *launcher, const struct dpb_layer *layer,
-                               int64_t samples, const float *x, float *const *param,
-                               float *const *grad, const float *dy, float *dx, dpb_grad_ready ready,
-                               void *ctx);
+                               const struct dpb_linear *linear, float *const *grad, const void *dy,
+                               void *dx, dpb_grad_ready ready, void *ctx);
 
 /* Is the label's value the largest, the first of equal ones? Not where values are not numbers. */
 bool dpb_label_wins(const float *value, int64_t classes, int32_t label);
