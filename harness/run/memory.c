@@ -305,10 +305,18 @@ void dpb_memory_refusal(const struct dpb_memory *memory, int64_t limit_bytes, st
     }
 }
 
-/* Parameters and what lies beside them, which no batch makes smaller. */
-static void hint(const struct dpb_memory *memory, int64_t limit_bytes)
+/* Parameters and what lies beside them, and tables of the network's own, which no batch makes
+ * smaller. */
+static void hint(const struct dpb_memory *memory, const struct dpb_model *model,
+                 int64_t limit_bytes)
 {
     int64_t bytes = 0;
+    if (times(dpb_model_own_table_elements(model), (int64_t)sizeof(float)) > limit_bytes) {
+        dpb_log_hint(
+                "no batch is small enough, since the embedding tables are too large: give them "
+                "fewer rows; --memory-limit sets the limit by hand");
+        return;
+    }
     for (int p = DPB_MEMORY_PARAMETERS; p <= DPB_MEMORY_OPTIMIZER; p++)
         if (memory->part_bytes[p] != DPB_MEMORY_UNKNOWN)
             bytes = plus(bytes, memory->part_bytes[p]);
@@ -324,6 +332,7 @@ dpb_status dpb_memory_check_plan(const struct dpb_registry *registry, const stru
 {
     for (size_t i = 0; i < plan->cell_count; i++) {
         const dpb_config *config = plan->cells[i].config;
+        const struct dpb_experiment *experiment = dpb_config_struct(config, "experiment");
         int64_t limit_bytes = dpb_memory_limit(config);
         struct dpb_memory memory;
         struct dpb_str text = {0};
@@ -332,7 +341,10 @@ dpb_status dpb_memory_check_plan(const struct dpb_registry *registry, const stru
             continue;
         dpb_memory_refusal(&memory, limit_bytes, &text);
         dpb_error("%s", text.failed ? "memory: it does not fit" : text.text);
-        hint(&memory, limit_bytes);
+        hint(&memory,
+             dpb_registry_workload(registry, experiment->workload)
+                     ->model(dpb_config_struct(config, "workload")),
+             limit_bytes);
         dpb_str_release(&text);
         return DPB_ERR_NO_MEMORY;
     }

@@ -178,6 +178,8 @@ load helper
     assert_exit 0
     dpbench run --workload dlrm-small --embedding-gradients sparse --ranks 2 --momentum 0.9 -o other
     assert_output 'optimizer "sgd" with momentum would change rows'
+    dpbench run --workload dlrm-mlperf --ranks 2 --memory-limit 400MiB -o other
+    assert_output 'embedding tables are too large'
 }
 
 @test "a locale with a decimal comma changes nothing" {
