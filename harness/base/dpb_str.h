@@ -32,6 +32,9 @@ void dpb_str_release(struct dpb_str *str);
 /* Read a whole file into `out` (appended). DPB_ERR_NOT_FOUND or DPB_ERR_IO, logged with the path.
  */
 dpb_status dpb_file_read(const char *path, struct dpb_str *out);
+/* The same of a file that has at most `most_bytes`; DPB_ERR_USAGE, logged, for a larger one, which
+ * may be endless (/dev/zero). */
+dpb_status dpb_file_read_most(const char *path, size_t most_bytes, struct dpb_str *out);
 
 /* Write a file so that it is either the old one or the new one, never a part: temporary name in the
  * same folder, write, fsync, rename. Errors (full disk, read-only) are logged with the path. */

@@ -32,6 +32,11 @@ static void log_no_memory(const char *path)
 
 dpb_status dpb_file_read(const char *path, struct dpb_str *out)
 {
+    return dpb_file_read_most(path, SIZE_MAX, out);
+}
+
+dpb_status dpb_file_read_most(const char *path, size_t most_bytes, struct dpb_str *out)
+{
     struct dpb_str content = {0};
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     ssize_t count = -1;
@@ -44,6 +49,13 @@ dpb_status dpb_file_read(const char *path, struct dpb_str *out)
                 break;
             if (count > 0)
                 dpb_str_append_bytes(&content, chunk, (size_t)count);
+            if (content.length > most_bytes) {
+                dpb_error("\"%s\" is too large: more than the %zu bytes that such a file may have",
+                          path, most_bytes);
+                close(fd);
+                dpb_str_release(&content);
+                return DPB_ERR_USAGE;
+            }
         }
     }
     if (count < 0) {

@@ -12,6 +12,8 @@
 
 #define NAME_BYTES 64
 
+#define SWEEP_FILE_BYTES_MOST ((size_t)1 << 20) /* of a text that people write */
+
 struct reading {
     const char *file_name;
     const struct dpb_option_set *set;
@@ -393,7 +395,7 @@ dpb_status dpb_sweep_file_read(const char *path, const struct dpb_option_set *se
     struct dpb_str text = {0};
     dpb_status st;
 
-    DPB_TRY(dpb_file_read(path, &text));
+    DPB_TRY(dpb_file_read_most(path, SWEEP_FILE_BYTES_MOST, &text));
     st = dpb_sweep_file_parse(text.text, text.length, path, set, sweep);
     dpb_str_release(&text);
     return st;

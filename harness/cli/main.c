@@ -67,6 +67,15 @@ static dpb_status run_verb(const struct dpb_verb *verb, int argc, char **argv)
     return st;
 }
 
+static dpb_status help_of(char *word)
+{
+    char help[] = "--help", *arguments[] = {word, help, NULL};
+    for (size_t i = 0; i < VERB_COUNT; i++)
+        if (strcmp(word, verbs[i]->command.name) == 0)
+            return run_verb(verbs[i], 2, arguments);
+    return unknown_verb(word);
+}
+
 /* A result that did not reach its reader is no result. */
 static int finish(int code)
 {
@@ -104,6 +113,8 @@ int main(int argc, char **argv)
         printf("dpbench %s\n", version);
         return finish(0);
     }
+    if (strcmp(word, "help") == 0 && argc > 2)
+        return finish(dpb_status_exit_code(help_of(argv[2])));
     if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0 || strcmp(word, "help") == 0) {
         print_help();
         return finish(0);

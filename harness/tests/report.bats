@@ -80,6 +80,16 @@ PY
     [ "$(find run -type f | wc -l)" -eq 2 ]
 }
 
+@test "report -o does not overwrite another run's report" {
+    copy_run
+    cp -r run other
+    dpbench report run -o other
+    assert_exit 2
+    assert_output 'the folder of another run, whose report would be overwritten'
+    dpbench report run -o run
+    assert_exit 0
+}
+
 @test "without gnuplot there is a warning, and the rest is written" {
     copy_run
     mkdir bin

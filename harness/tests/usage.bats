@@ -27,6 +27,21 @@ load helper
     assert_nothing_written
 }
 
+@test "help COMMAND is COMMAND --help" {
+    dpbench help run
+    assert_exit 0
+    assert_output '--batch-per-rank'
+    dpbench help nothing
+    assert_exit 2
+    assert_output 'is no command'
+}
+
+@test "an endless sweep file ends with its limit" {
+    dpbench sweep /dev/zero
+    assert_exit 2
+    assert_output 'too large: more than the 1048576 bytes'
+}
+
 @test "run --help shows default, choices and unit of options" {
     dpbench run --help
     assert_exit 0
