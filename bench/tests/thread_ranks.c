@@ -22,7 +22,8 @@ static dpb_status start(void *ctx, enum dpb_coll_kind kind, enum dpb_dtype dtype
 
     if (kind != DPB_COLL_ALL_GATHER || count % all->size != 0 || !name[0])
         return DPB_ERR_INTERNAL;
-    all->exchanges += rank->services.rank == 0;
+    if (rank->services.rank == 0)
+        all->exchanges++;
     rank->exchanged = buffer;
     pthread_barrier_wait(&all->barrier);
     for (int r = 0; r < all->size; r++) {
