@@ -168,7 +168,11 @@ void dpb_memory_predict(const struct dpb_registry *registry, const dpb_config *c
                 most_activation_bytes(workload, options, e, &optimizer);
     else
         set_unknown(memory, DPB_MEMORY_ACTIVATIONS, "this workload does not tell beforehand");
-    memory->part_bytes[DPB_MEMORY_WORKSPACE] = workspace_bytes(model, e->batch_per_rank);
+    /* Measured for networks of images in fp32 only; nothing is claimed of the others. */
+    if (model->input == DPB_INPUT_IMAGES && e->precision == DPB_F32)
+        memory->part_bytes[DPB_MEMORY_WORKSPACE] = workspace_bytes(model, e->batch_per_rank);
+    else
+        set_unknown(memory, DPB_MEMORY_WORKSPACE, "only estimated for images in fp32");
     predict_data(e, model, memory);
     memory->part_bytes[DPB_MEMORY_RUNTIME] = RUNTIME_BYTES;
     if (comm->flags & DPB_COMM_SEGMENT)

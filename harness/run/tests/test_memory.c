@@ -89,6 +89,18 @@ static void test_data_sets(void **state)
     assert_int_equal(m.part_bytes[DPB_MEMORY_DATA], train + 10000 * (785 + 8) + 2 * (785 * 4 + 8));
 }
 
+/* Nothing is claimed of what was not measured. */
+static void test_workspace_in_bf16_is_not_known(void **state)
+{
+    (void)state;
+    struct dpb_memory m = predict("mnist-cnn", "1", "4", "precision", "bf16");
+    assert_int_equal(m.part_bytes[DPB_MEMORY_WORKSPACE], DPB_MEMORY_UNKNOWN);
+    assert_true(m.at_least);
+    m = predict("mnist-cnn", "1", "4", "precision", "fp32");
+    assert_true(m.part_bytes[DPB_MEMORY_WORKSPACE] > 0);
+    assert_false(m.at_least);
+}
+
 /* mnist-mlp that tells something else of its activations, in a registry of its own. */
 static struct dpb_memory
 predict_telling(int64_t (*tell)(const void *, const struct dpb_workload_sizes *), const char *ranks)
@@ -276,6 +288,7 @@ static void test_available_in_a_container(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+            cmocka_unit_test(test_workspace_in_bf16_is_not_known),
             cmocka_unit_test(test_parts),
             cmocka_unit_test(test_ranks_hold_their_gradients_once),
             cmocka_unit_test(test_data_sets),
