@@ -329,11 +329,13 @@ static void test_synchronised_statistics(void **state)
 static void test_precision(void **state)
 {
     struct dpb_workload_ops able = dpb_workload_mnist_mlp_ops;
-    const struct dpb_workload_ops *const workloads[] = {&able, &dpb_workload_mnist_cnn_ops};
+    struct dpb_workload_ops unable = dpb_workload_mnist_cnn_ops;
+    const struct dpb_workload_ops *const workloads[] = {&able, &unable};
     struct dpb_registry with = *registry_for_tests();
     struct dpb_plan plan;
     (void)state;
     able.flags |= DPB_WORKLOAD_BF16;
+    unable.flags &= ~(unsigned)DPB_WORKLOAD_BF16;
     with.workloads = workloads;
     with.workload_count = 2;
     registry_under_test = &with;
