@@ -384,7 +384,8 @@ struct dpb_device_config {
 };
 
 enum dpb_device_flags {
-    DPB_DEVICE_VIRTUAL_TIME = 1 << 0 /* sim: results are "simulated" */
+    DPB_DEVICE_VIRTUAL_TIME = 1 << 0, /* sim: results are "simulated" */
+    DPB_DEVICE_ACCELERATOR = 1 << 1   /* computes beside the host, in memory of its own */
 };
 
 struct dpb_device_ops {

@@ -19,7 +19,8 @@ extern "C" {
     X(DPB_EVENT_COMPUTE, "compute")     /* a kernel or operator that computes */                   \
     X(DPB_EVENT_COMM, "comm")           /* a collective, from its start to its result */           \
     X(DPB_EVENT_COMM_WAIT, "comm-wait") /* the part of a collective spent waiting for peers */     \
-    X(DPB_EVENT_READY, "ready")         /* instant: a bucket became ready (end == start) */
+    X(DPB_EVENT_READY, "ready")         /* instant: a bucket became ready (end == start) */        \
+    X(DPB_EVENT_NOTE, "note")           /* what a strategy did beside it: "QUEUE"; not counted */
 
 enum dpb_event_kind {
 #define DPB_EVENT_ENUM(name, text) name,
@@ -32,8 +33,9 @@ const char *dpb_event_kind_text(enum dpb_event_kind kind);
 
 /* Lanes of a rank; one writer each. */
 enum dpb_lane {
-    DPB_LANE_HOST, /* the rank's main thread: spans, and operators of an in-thread device */
-    DPB_LANE_COMM, /* collectives */
+    DPB_LANE_HOST,     /* the rank's main thread: spans, and operators of an in-thread device */
+    DPB_LANE_COMM,     /* collectives */
+    DPB_LANE_STRATEGY, /* spans of a strategy's own; of its hooks and of its coordinator */
     DPB_LANE_COUNT
 };
 

@@ -15,6 +15,7 @@
 #include "dpb_device_cpu.h"
 #include "dpb_log.h"
 #include "dpb_step.h"
+#include "dpb_strategies.h"
 #include "dpb_workloads.h"
 
 #include "tiny_network.h"
@@ -121,6 +122,7 @@ static void open_rank(struct rank *rank, const struct dpb_workload_ops *workload
                                       .source = dpb_loader_source(rank->loader),
                                       .batch_max = BATCH,
                                       .global_batch = BATCH,
+                                      .accumulate = 1,
                                       .seed = 1,
                                       .precision = precision,
                                       .optimizer = dpb_optimizer_defaults(optimizer)};

@@ -154,6 +154,7 @@ dpb_status dpb_dlrm_open(const struct dpb_workload_ops *ops, const struct dpb_dl
     net->base.ops = ops;
     net->list = list;
     net->launcher = config->launcher;
+    net->watch = config->watch;
     net->sizes = (struct dpb_workload_sizes){.batch_max = config->batch_max,
                                              .global_batch = config->global_batch,
                                              .precision = config->precision,
@@ -219,6 +220,7 @@ static dpb_status tables_forward(const struct dlrm *net, const struct dpb_batch 
             net->ids[t * batch->samples + i] = batch->indices[i * shape->tables + t];
     }
     for (int t = 0; t < shape->tables; t++) {
+        DPB_TRY(dpb_param_use(net->watch, t, DPB_PASS_FORWARD));
         struct dpb_embedding_args args = {.table = table_of(net, net->param, t),
                                           .y = rows_of(net, EMBEDDED, t, batch->samples),
                                           .ids = net->ids + t * batch->samples};
@@ -232,6 +234,7 @@ static dpb_status tables_backward(const struct dlrm *net, int64_t samples, dpb_g
                                   void *ctx)
 {
     for (int t = net->list->shape.tables - 1; t >= 0; t--) {
+        DPB_TRY(dpb_param_use(net->watch, t, DPB_PASS_BACKWARD));
         struct dpb_embedding_args args = {.dtable = table_of(net, net->grad, t),
                                           .dy = rows_of(net, EMBEDDED_GRAD, t, samples),
                                           .ids = net->ids + t * samples};
@@ -323,7 +326,7 @@ dpb_status dpb_dlrm_forward(dpb_workload *workload, const struct dpb_batch *batc
     DPB_TRY(vectors_forward(net, batch));
     if (batch->samples == 0) {
         *result = sum;
-        return DPB_OK;
+        return dpb_params_use_all(net->watch, &net->list->model);
     }
     pairs = interaction_args(net, batch->samples, net->buffer[PAIRS], NULL);
     DPB_TRY(dpb_launch(launcher, "interact.fwd", DPB_OP_INTERACTION_FWD, &pairs));
@@ -353,6 +356,7 @@ static dpb_status clear_gradients(struct dlrm *net, dpb_grad_ready ready, void *
 
         if (r == before_bottom && net->tables)
             DPB_TRY(dpb_dlrm_tables_send(net->tables, net->buffer[EMBEDDED_GRAD]));
+        DPB_TRY(dpb_param_use(net->watch, p, DPB_PASS_BACKWARD));
         DPB_TRY(dpb_gradient_clear(net->launcher, model, p, net->grad[p], net->buffer[ZEROS]));
         DPB_TRY(ready(ctx, p));
     }

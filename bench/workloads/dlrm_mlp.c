@@ -69,11 +69,19 @@ static void *weight_of(const struct dlrm *net, const struct dpb_layer *layer)
                    : (void *)net->param[layer->weight];
 }
 
+static dpb_status use_params(const struct dlrm *net, const struct dpb_layer *layer,
+                             enum dpb_pass pass)
+{
+    DPB_TRY(dpb_param_use(net->watch, layer->weight, pass));
+    return dpb_param_use(net->watch, layer->bias, pass);
+}
+
 /* The weights of an MLP as they are after the last update. */
 static dpb_status narrow_weights(const struct dlrm *net, const struct dpb_layer_list *mlp)
 {
     for (int i = 0; is_mixed(net) && i < mlp->layer_count; i++) {
         const struct dpb_layer *layer = &mlp->layer[i];
+        DPB_TRY(dpb_param_use(net->watch, layer->weight, DPB_PASS_FORWARD));
         struct dpb_cast_args args = {
                 .from = dpb_tensor_2d(net->param[layer->weight], layer->out[2], layer->in[2]),
                 .to = tensor_of(net->sizes.precision, weight_of(net, layer), layer->out[2],
@@ -101,6 +109,7 @@ dpb_status dpb_dlrm_mlp_forward(const struct dlrm *net, const struct dpb_layer_l
 {
     DPB_TRY(narrow_weights(net, mlp));
     for (int i = 0; i < mlp->layer_count; i++) {
+        DPB_TRY(use_params(net, &mlp->layer[i], DPB_PASS_FORWARD));
         const struct dpb_linear linear = linear_of(net, &mlp->layer[i], x, samples);
 
         DPB_TRY(dpb_linear_forward(net->launcher, &mlp->layer[i], &linear,
@@ -116,6 +125,7 @@ dpb_status dpb_dlrm_mlp_backward(const struct dlrm *net, const struct dpb_layer_
 {
     for (int i = mlp->layer_count - 1; i >= 0; i--) {
         const struct dpb_layer *layer = &mlp->layer[i];
+        DPB_TRY(use_params(net, layer, DPB_PASS_BACKWARD));
         const struct dpb_linear linear =
                 linear_of(net, layer, i > 0 ? net->buffer[outputs + i - 1] : x, samples);
         void *dy = net->buffer[GRAD_0 + *at];

@@ -33,6 +33,7 @@ struct dlrm {
     struct dpb_workload_base base;
     const struct dpb_dlrm_list *list;
     struct dpb_launcher *launcher;
+    const struct dpb_param_watch *watch;
     struct dpb_workload_sizes sizes;
     float *param[DPB_DLRM_PARAMS_MAX], *grad[DPB_DLRM_PARAMS_MAX];
     void *buffer[BUFFERS];

@@ -33,6 +33,7 @@ struct integers {
     struct dpb_workload_base base;
     const struct dpb_layer_list *list;
     struct dpb_launcher *launcher;
+    const struct dpb_param_watch *watch;
     int64_t batch_max;
     float *param[DPB_LAYER_PARAMS_MAX], *grad[DPB_LAYER_PARAMS_MAX];
     int8_t *pattern[DPB_LAYER_PARAMS_MAX]; /* v(p, .) */
@@ -106,6 +107,7 @@ static dpb_status open_workload(const struct dpb_workload_config *config, dpb_wo
     net->base.ops = &dpb_workload_integers_ops;
     net->list = list;
     net->launcher = config->launcher;
+    net->watch = config->watch;
     net->batch_max = config->batch_max;
     for (int p = 0; p < list->param_count; p++)
         net->bytes += list->param[p].numel;
@@ -159,6 +161,8 @@ static dpb_status forward(dpb_workload *workload, const struct dpb_batch *batch,
 
     (void)training;
     DPB_TRY(dpb_batch_check(net->base.ops, &net->list->model, net->batch_max, batch));
+    for (int p = 0; p < net->list->param_count; p++)
+        DPB_TRY(dpb_param_use(net->watch, p, DPB_PASS_FORWARD));
     for (int64_t i = 0; i < batch->samples; i++)
         sum.loss_sum += (double)(hash(~(uint64_t)batch->sample_ids[i]) % LOSS_VALUES);
     *result = sum;
@@ -196,6 +200,7 @@ static dpb_status backward(dpb_workload *workload, const struct dpb_batch *batch
         int p = net->list->ready_order[r];
         const struct dpb_layer *layer = &net->list->layer[net->list->param[p].layer];
 
+        DPB_TRY(dpb_param_use(net->watch, p, DPB_PASS_BACKWARD));
         dpb_range_begin(net->launcher->recorder, DPB_LANE_HOST, DPB_EVENT_COMPUTE,
                         p == layer->bias ? layer->op.bwd_bias : layer->op.bwd_weights, -1);
         fill_gradient(net, p, sum, grad_scale);

@@ -62,6 +62,7 @@ dpb_status dpb_network_open(const struct dpb_workload_ops *ops, const struct dpb
     net->base.ops = ops;
     net->list = list;
     net->launcher = config->launcher;
+    net->watch = config->watch;
     net->batch_max = config->batch_max;
     net->precision = config->precision;
     net->sync_batch_statistics = config->sync_batch_statistics;
@@ -172,6 +173,7 @@ dpb_status dpb_network_forward(dpb_workload *workload, const struct dpb_batch *b
     DPB_TRY(dpb_batch_check(net->base.ops, model, net->batch_max, batch));
     if (batch->samples == 0) {
         *result = sum;
+        DPB_TRY(dpb_params_use_all(net->watch, model));
         return training ? forward_of_none(net) : DPB_OK;
     }
     DPB_TRY(dpb_network_layers_forward(net, batch, training));
@@ -208,6 +210,7 @@ static dpb_status backward_of_none(struct network *net, dpb_grad_ready ready, vo
             DPB_TRY(dpb_network_batchnorm_backward_of_none(net, i));
             exchanged = i;
         }
+        DPB_TRY(dpb_param_use(net->watch, p, DPB_PASS_BACKWARD));
         DPB_TRY(dpb_gradient_clear(net->launcher, model, p, net->grad[p], net->zeros));
         DPB_TRY(ready(ctx, p));
     }

@@ -179,6 +179,13 @@ static dpb_status cast_weights(struct network *net, const struct dpb_layer *laye
                 net->list->param[layer->weight].numel);
 }
 
+static dpb_status use_params(const struct network *net, const struct dpb_layer *layer,
+                             enum dpb_pass pass)
+{
+    DPB_TRY(dpb_param_use(net->watch, layer->weight, pass));
+    return dpb_param_use(net->watch, layer->bias, pass);
+}
+
 static dpb_status layer_forward(struct network *net, int i, const struct dpb_batch *batch,
                                 bool training)
 {
@@ -244,6 +251,7 @@ dpb_status dpb_network_layers_forward(struct network *net, const struct dpb_batc
         DPB_TRY(cast(net, "images.cast", batch->x, DPB_F32, net->images, net->precision,
                      batch->samples * dim[0] * dim[1] * dim[2]));
     for (int i = 0; i <= last; i++) {
+        DPB_TRY(use_params(net, &net->list->layer[i], DPB_PASS_FORWARD));
         DPB_TRY(cast_weights(net, &net->list->layer[i]));
         DPB_TRY(layer_forward(net, i, batch, training));
     }
@@ -381,6 +389,7 @@ static dpb_status layer_backward(struct network *net, int i, const struct dpb_ba
 {
     const struct dpb_layer *layer = &net->list->layer[i];
 
+    DPB_TRY(use_params(net, layer, DPB_PASS_BACKWARD));
     if (dpb_network_relu_is_apart(layer))
         DPB_TRY(relu_backward(net, i, batch->samples));
     DPB_TRY(kind_backward(net, i, batch, ready, ctx));

@@ -24,6 +24,7 @@ struct network {
     struct dpb_workload_base base;
     const struct dpb_layer_list *list;
     struct dpb_launcher *launcher;
+    const struct dpb_param_watch *watch;
     int64_t batch_max;
     float *param[DPB_LAYER_PARAMS_MAX], *grad[DPB_LAYER_PARAMS_MAX];
     /* Values and their gradients are of this type, and weights while they are multiplied with;

@@ -207,6 +207,7 @@ dpb_status dpb_transformer_open(const struct dpb_workload_ops *ops,
     net->base.ops = ops;
     net->list = list;
     net->launcher = config->launcher;
+    net->watch = config->watch;
     net->batch_max = config->batch_max;
     net->dropout = dropout;
     net->seed = config->seed;
@@ -319,6 +320,8 @@ dpb_status dpb_transformer_forward(dpb_workload *workload, const struct dpb_batc
 
     DPB_TRY(check_batch(net, batch));
     dpb_transformer_masks_of(net, batch, training);
+    if (batch->samples == 0)
+        DPB_TRY(dpb_params_use_all(net->watch, &net->list->model));
     if (batch->samples > 0) {
         DPB_TRY(dpb_transformer_cast_weights(net));
         DPB_TRY(net->list->shape.family == DPB_TRANSFORMER_BERT
@@ -341,8 +344,8 @@ dpb_status dpb_transformer_backward(dpb_workload *workload, const struct dpb_bat
     const struct dpb_transformer_ready tell = {.call = ready, .ctx = ctx};
 
     if (batch->samples == 0)
-        return dpb_gradients_clear(net->launcher, &net->list->model, net->grad, net->zeros, ready,
-                                   ctx);
+        return dpb_gradients_clear(net->launcher, net->watch, &net->list->model, net->grad,
+                                   net->zeros, ready, ctx);
     if (net->list->shape.family == DPB_TRANSFORMER_BERT)
         return dpb_transformer_bert_bwd(net, batch, grad_scale, &tell);
     return dpb_transformer_gpt2_bwd(net, batch, grad_scale, &tell);

@@ -35,6 +35,14 @@ static dpb_status report(const struct dpb_transformer_ready *ready, int param)
     return ready->call(ready->ctx, param);
 }
 
+/* Before anything of the layer's parameters is looked for. */
+static dpb_status use_params(const struct dpb_transformer *net,
+                             const struct dpb_transformer_layer *layer, enum dpb_pass pass)
+{
+    DPB_TRY(dpb_param_use(net->watch, layer->weight, pass));
+    return dpb_param_use(net->watch, layer->bias, pass);
+}
+
 /* ---- linear ---- */
 
 /* The weight as it is registered. */
@@ -59,6 +67,7 @@ dpb_status dpb_transformer_linear_fwd(struct dpb_transformer *net, int index, in
                                       const void *x, void *y)
 {
     const struct dpb_transformer_layer *layer = layer_of(net, index);
+    DPB_TRY(use_params(net, layer, DPB_PASS_FORWARD));
     struct dpb_matmul_args args = {.a = matrix(net, x, rows, layer->in),
                                    .b = weight_of(net, layer),
                                    .c = matrix(net, y, rows, layer->out),
@@ -88,6 +97,7 @@ dpb_status dpb_transformer_linear_bwd(struct dpb_transformer *net, int index, in
                                       const struct dpb_transformer_ready *ready)
 {
     const struct dpb_transformer_layer *layer = layer_of(net, index);
+    DPB_TRY(use_params(net, layer, DPB_PASS_BACKWARD));
     struct dpb_matmul_args data = {.a = matrix(net, dy, rows, layer->out),
                                    .b = weight_of(net, layer),
                                    .c = matrix(net, dx, rows, layer->in),
@@ -124,6 +134,7 @@ dpb_status dpb_transformer_norm_fwd(struct dpb_transformer *net, int index, int6
                                     const void *x, const struct dpb_transformer_norm *norm)
 {
     const struct dpb_transformer_layer *layer = layer_of(net, index);
+    DPB_TRY(use_params(net, layer, DPB_PASS_FORWARD));
     struct dpb_layernorm_args args = norm_args(net, layer, rows, x, norm);
 
     args.y = matrix(net, norm->y, rows, layer->out);
@@ -136,6 +147,7 @@ dpb_status dpb_transformer_norm_bwd(struct dpb_transformer *net, int index, int6
                                     const struct dpb_transformer_ready *ready)
 {
     const struct dpb_transformer_layer *layer = layer_of(net, index);
+    DPB_TRY(use_params(net, layer, DPB_PASS_BACKWARD));
     struct dpb_layernorm_args args = norm_args(net, layer, rows, x, norm);
 
     args.dy = matrix(net, dy, rows, layer->out);
@@ -268,6 +280,7 @@ static dpb_status look_up(struct dpb_transformer *net, int index, const int32_t 
                           float *y, bool add)
 {
     const struct dpb_transformer_layer *layer = layer_of(net, index);
+    DPB_TRY(use_params(net, layer, DPB_PASS_FORWARD));
     const int64_t *dim = net->list->param[layer->weight].dim;
     struct dpb_embedding_args args = {
             .table = dpb_tensor_2d(net->param[layer->weight], dim[0], dim[1]),
@@ -296,6 +309,7 @@ static dpb_status look_up_bwd(struct dpb_transformer *net, int index, const int3
                               const struct dpb_transformer_ready *ready)
 {
     const struct dpb_transformer_layer *layer = layer_of(net, index);
+    DPB_TRY(use_params(net, layer, DPB_PASS_BACKWARD));
     const int64_t *dim = net->list->param[layer->weight].dim;
     struct dpb_embedding_args args = {
             .dtable = dpb_tensor_2d(net->grad[layer->weight], dim[0], dim[1]),

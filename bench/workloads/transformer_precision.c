@@ -60,6 +60,7 @@ dpb_status dpb_transformer_cast_weights(struct dpb_transformer *net)
 
         if (net->precision == DPB_F32 || !dpb_transformer_has_shadow(net->list, i))
             continue;
+        DPB_TRY(dpb_param_use(net->watch, layer->weight, DPB_PASS_FORWARD));
         args.from = dpb_tensor_1d(net->param[layer->weight], net->list->param[layer->weight].numel);
         args.to = args.from;
         args.to.data = net->shadow[layer->weight];

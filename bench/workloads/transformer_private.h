@@ -60,6 +60,7 @@ struct dpb_transformer {
     struct dpb_workload_base base;
     const struct dpb_transformer_list *list;
     struct dpb_launcher *launcher;
+    const struct dpb_param_watch *watch;
     int64_t batch_max;
     double dropout;
     uint64_t seed;

@@ -15,13 +15,15 @@ dpb_status dpb_gradient_clear(const struct dpb_launcher *launcher, const struct 
     return DPB_OK;
 }
 
-dpb_status dpb_gradients_clear(const struct dpb_launcher *launcher, const struct dpb_model *model,
+dpb_status dpb_gradients_clear(const struct dpb_launcher *launcher,
+                               const struct dpb_param_watch *watch, const struct dpb_model *model,
                                float *const *grad, const float *zeros, dpb_grad_ready ready,
                                void *ctx)
 {
     for (int r = 0; r < model->param_count; r++) {
         int p = model->ready_order[r];
 
+        DPB_TRY(dpb_param_use(watch, p, DPB_PASS_BACKWARD));
         DPB_TRY(dpb_gradient_clear(launcher, model, p, grad[p], zeros));
         DPB_TRY(ready(ctx, p));
     }
@@ -82,4 +84,11 @@ bool dpb_label_wins(const float *value, int64_t classes, int32_t label)
             return false;
     }
     return true;
+}
+
+dpb_status dpb_params_use_all(const struct dpb_param_watch *watch, const struct dpb_model *model)
+{
+    for (int p = 0; p < model->param_count; p++)
+        DPB_TRY(dpb_param_use(watch, p, DPB_PASS_FORWARD));
+    return DPB_OK;
 }

@@ -17,9 +17,13 @@ dpb_status dpb_gradient_clear(const struct dpb_launcher *launcher, const struct 
                               int param, float *grad, const float *zeros);
 
 /* The backward pass of no samples: every gradient is zero, and reported in ready order. */
-dpb_status dpb_gradients_clear(const struct dpb_launcher *launcher, const struct dpb_model *model,
+dpb_status dpb_gradients_clear(const struct dpb_launcher *launcher,
+                               const struct dpb_param_watch *watch, const struct dpb_model *model,
                                float *const *grad, const float *zeros, dpb_grad_ready ready,
                                void *ctx);
+/* A forward pass of no samples: every parameter is announced, in registration order, since other
+ * ranks may need what this one has of it. */
+dpb_status dpb_params_use_all(const struct dpb_param_watch *watch, const struct dpb_model *model);
 
 /* What a linear layer reads. */
 struct dpb_linear {

@@ -5,7 +5,7 @@
 #include "dpb_device_cpu.h"
 #include "dpb_experiment.h"
 #include "dpb_recorder.h"
-#include "dpb_strategy.h"
+#include "dpb_strategies.h"
 #include "dpb_workloads.h"
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))

@@ -25,12 +25,14 @@ enum dpb_memory_part {
     DPB_MEMORY_PARAMETERS,
     DPB_MEMORY_GRADIENTS, /* the arena that buckets lie in */
     DPB_MEMORY_OPTIMIZER,
-    DPB_MEMORY_ACTIVATIONS, /* and what else the workload saves or works in */
-    DPB_MEMORY_WORKSPACE,   /* of the device */
-    DPB_MEMORY_DATA,        /* the data set as a rank holds it, and its batches */
-    DPB_MEMORY_RUNTIME,     /* code, libraries, the comm's control area */
-    DPB_MEMORY_PEERS,       /* gradients of the other ranks that this one has mapped: resident here
-                               too, but there once */
+    DPB_MEMORY_COMMUNICATION, /* what the strategy has for collectives beside the gradients */
+    DPB_MEMORY_STRATEGY,      /* what it has of its own; gradients of micro-batches */
+    DPB_MEMORY_ACTIVATIONS,   /* and what else the workload saves or works in */
+    DPB_MEMORY_WORKSPACE,     /* of the device */
+    DPB_MEMORY_DATA,          /* the data set as a rank holds it, and its batches */
+    DPB_MEMORY_RUNTIME,       /* code, libraries, the comm's control area */
+    DPB_MEMORY_PEERS, /* gradients and communication memory of the other ranks that this one has
+                         mapped: resident here too, but there once */
     DPB_MEMORY_PARTS
 };
 

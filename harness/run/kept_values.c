@@ -75,7 +75,7 @@ static dpb_status find_place(const dpb_step_engine *engine, dpb_comm *comm, int6
     return DPB_OK;
 }
 
-dpb_status kept_values_write(dpb_step_engine *engine, dpb_comm *comm, int64_t *used, dpb_json *list)
+static dpb_status put_all(dpb_step_engine *engine, dpb_comm *comm, int64_t *used, dpb_json *list)
 {
     const int rank = dpb_comm_get_base(comm)->rank;
     struct kept kept;
@@ -93,6 +93,15 @@ dpb_status kept_values_write(dpb_step_engine *engine, dpb_comm *comm, int64_t *u
         first += kept.elements;
     }
     return DPB_OK;
+}
+
+dpb_status kept_values_write(dpb_step_engine *engine, dpb_comm *comm, int64_t *used, dpb_json *list)
+{
+    dpb_status st;
+    DPB_TRY(dpb_step_params_begin(engine));
+    st = put_all(engine, comm, used, list);
+    dpb_step_params_end(engine);
+    return st;
 }
 
 /* ---- in the launcher ---- */

@@ -18,10 +18,16 @@
 #define RUNTIME_BYTES INT64_C(15000000)
 
 static const char *const part_keys[DPB_MEMORY_PARTS] = {
-        [DPB_MEMORY_PARAMETERS] = "parameters", [DPB_MEMORY_GRADIENTS] = "gradients",
-        [DPB_MEMORY_OPTIMIZER] = "optimizer",   [DPB_MEMORY_ACTIVATIONS] = "activations",
-        [DPB_MEMORY_WORKSPACE] = "workspace",   [DPB_MEMORY_DATA] = "data",
-        [DPB_MEMORY_RUNTIME] = "runtime",       [DPB_MEMORY_PEERS] = "peer_gradients",
+        [DPB_MEMORY_PARAMETERS] = "parameters",
+        [DPB_MEMORY_GRADIENTS] = "gradients",
+        [DPB_MEMORY_OPTIMIZER] = "optimizer",
+        [DPB_MEMORY_ACTIVATIONS] = "activations",
+        [DPB_MEMORY_WORKSPACE] = "workspace",
+        [DPB_MEMORY_DATA] = "data",
+        [DPB_MEMORY_RUNTIME] = "runtime",
+        [DPB_MEMORY_PEERS] = "peer_gradients",
+        [DPB_MEMORY_COMMUNICATION] = "communication",
+        [DPB_MEMORY_STRATEGY] = "strategy",
 };
 
 /* ---- sums that do not wrap ---- */
@@ -147,6 +153,30 @@ static int64_t most_activation_bytes(const struct dpb_workload_ops *workload, co
     return most;
 }
 
+static void at_least(struct dpb_memory *memory, enum dpb_memory_part part, int64_t bytes)
+{
+    if (memory->part_bytes[part] < bytes)
+        memory->part_bytes[part] = bytes;
+}
+
+/* What the step engine takes: each part as on the rank that has most of it. */
+static void predict_engine(const struct dpb_step_shape *shape, struct dpb_memory *memory)
+{
+    for (int rank = 0; rank < shape->ranks; rank++) {
+        struct dpb_step_memory step;
+
+        if (dpb_step_memory_predict(shape, rank, &step) < 0) {
+            set_unknown(memory, DPB_MEMORY_GRADIENTS, "the strategy makes no plan");
+            return;
+        }
+        at_least(memory, DPB_MEMORY_PARAMETERS, step.parameters);
+        at_least(memory, DPB_MEMORY_GRADIENTS, step.gradients);
+        at_least(memory, DPB_MEMORY_OPTIMIZER, step.optimizer);
+        at_least(memory, DPB_MEMORY_COMMUNICATION, step.communication);
+        at_least(memory, DPB_MEMORY_STRATEGY, step.strategy);
+    }
+}
+
 void dpb_memory_predict(const struct dpb_registry *registry, const dpb_config *config,
                         struct dpb_memory *memory)
 {
@@ -156,13 +186,18 @@ void dpb_memory_predict(const struct dpb_registry *registry, const dpb_config *c
     const void *options = dpb_config_struct(config, "workload");
     const struct dpb_model *model = workload->model(options);
     const struct dpb_optimizer_config optimizer = dpb_experiment_optimizer(e);
-    struct dpb_step_memory step;
+    const struct dpb_step_shape shape = {
+            .model = model,
+            .optimizer = &optimizer,
+            .strategy = dpb_registry_strategy(registry, e->strategy),
+            .strategy_options = dpb_config_struct(config, "strategy"),
+            .bucket_given = dpb_config_is_explicit(config, "bucket"),
+            .ranks = (int)e->ranks,
+            .accumulate = 1,
+    };
 
     *memory = (struct dpb_memory){.ranks = e->ranks};
-    dpb_step_memory_predict(model, &optimizer, &step);
-    memory->part_bytes[DPB_MEMORY_PARAMETERS] = step.parameters;
-    memory->part_bytes[DPB_MEMORY_GRADIENTS] = step.gradients;
-    memory->part_bytes[DPB_MEMORY_OPTIMIZER] = step.optimizer;
+    predict_engine(&shape, memory);
     if (workload->activation_bytes_for)
         memory->part_bytes[DPB_MEMORY_ACTIVATIONS] =
                 most_activation_bytes(workload, options, e, &optimizer);
@@ -176,7 +211,9 @@ void dpb_memory_predict(const struct dpb_registry *registry, const dpb_config *c
     predict_data(e, model, memory);
     memory->part_bytes[DPB_MEMORY_RUNTIME] = RUNTIME_BYTES;
     if (comm->flags & DPB_COMM_SEGMENT)
-        memory->part_bytes[DPB_MEMORY_PEERS] = times(e->ranks - 1, step.gradients);
+        memory->part_bytes[DPB_MEMORY_PEERS] =
+                times(e->ranks - 1, plus(memory->part_bytes[DPB_MEMORY_GRADIENTS],
+                                         memory->part_bytes[DPB_MEMORY_COMMUNICATION]));
     sum_up(memory);
 }
 
@@ -299,6 +336,8 @@ void dpb_memory_refusal(const struct dpb_memory *memory, int64_t limit_bytes, st
     append_size(out, ", the limit is ", limit_bytes);
     dpb_str_append(out, "; each rank:");
     for (int p = 0; p < DPB_MEMORY_PEERS; p++) {
+        if (memory->part_bytes[p] == 0)
+            continue;
         if (p > 0)
             dpb_str_append(out, " +");
         dpb_str_appendf(out, " %s ", part_keys[p]);

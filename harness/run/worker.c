@@ -231,6 +231,7 @@ static dpb_status open_engine(struct worker *w)
             .source = dpb_loader_source(w->loader),
             .batch_max = dpb_loader_batch_max(w->loader),
             .global_batch = w->e->global_batch,
+            .accumulate = 1,
             .seed = (uint64_t)w->e->seed,
             .precision = integers ? DPB_F32 : (enum dpb_dtype)w->e->precision,
             .sync_batch_statistics = !integers && w->e->sync_bn,
@@ -388,19 +389,23 @@ static dpb_json *comm_stats_json(const struct worker *w)
 }
 
 /* What the collectives of one step need on the emulated link; null without one. */
-static dpb_json *wire_json(const struct worker *w, const dpb_json *plan,
-                           const struct dpb_step_exchanges *exchanges)
+static dpb_json *wire_json(const struct worker *w, const struct dpb_step_exchanges *exchanges)
 {
-    const dpb_json *units = dpb_json_get(plan, "units");
+    int count = dpb_step_messages(w->engine, NULL);
+    struct dpb_sync_message *messages = calloc((size_t)count + 1, sizeof(*messages));
     int64_t total_ns = exchanges->wire_ns;
-    for (size_t i = 0; w->comm_ops->wire_ns && i < dpb_json_size(units); i++) {
-        int64_t bytes = dpb_json_as_int(dpb_json_get(dpb_json_at(units, i), "bytes"), 0);
-        int64_t ns = w->comm_ops->wire_ns(w->comm, DPB_COLL_ALL_REDUCE, bytes);
-        if (ns < 0)
-            return dpb_json_null();
-        total_ns += ns;
+    if (!messages || !w->comm_ops->wire_ns) {
+        free(messages);
+        return dpb_json_null();
     }
-    return w->comm_ops->wire_ns ? dpb_json_int(total_ns) : dpb_json_null();
+    dpb_step_messages(w->engine, messages);
+    for (int i = 0; i < count && total_ns >= 0; i++) {
+        int64_t bytes = messages[i].count * (int64_t)dpb_dtype_bytes(messages[i].dtype);
+        int64_t ns = w->comm_ops->wire_ns(w->comm, messages[i].kind, bytes);
+        total_ns = ns < 0 ? -1 : total_ns + ns;
+    }
+    free(messages);
+    return total_ns < 0 ? dpb_json_null() : dpb_json_int(total_ns);
 }
 
 /* What the workload exchanged itself in the last step. */
@@ -450,7 +455,7 @@ static dpb_status report(struct worker *w)
     dpb_json_set(result, "comm", w->comm_ops->describe(w->comm));
     dpb_json *plan = dpb_step_plan_json(w->engine);
     dpb_step_exchanges(w->engine, &exchanges);
-    dpb_json_set(result, "wire_ns_per_step", wire_json(w, plan, &exchanges));
+    dpb_json_set(result, "wire_ns_per_step", wire_json(w, &exchanges));
     dpb_json_set(result, "exchanges", exchanges_json(&exchanges));
     dpb_json_set(result, "plan", plan);
     dpb_json_set(result, "memory", dpb_step_memory_json(w->engine));

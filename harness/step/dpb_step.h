@@ -48,8 +48,11 @@ struct dpb_step_config {
     const void *strategy_options;
     bool bucket_given;
     struct dpb_batch_source source;
-    int64_t batch_max;    /* most samples of this rank in a batch */
-    int64_t global_batch; /* the loss is the mean over it */
+    int64_t batch_max;    /* most samples of this rank in a micro-batch */
+    int64_t global_batch; /* the loss is the mean over it; of all micro-batches together */
+    int64_t accumulate;   /* micro-batches of a step; the source gives them one by one: step s gets
+                             its batches (s - 1) accumulate + 1 to s accumulate */
+    int ranks_per_node;   /* 0: all ranks are on one */
     uint64_t seed;
     enum dpb_dtype precision;   /* DPB_F32, or DPB_BF16 where the workload can */
     bool sync_batch_statistics; /* batch normalisation over the samples of all ranks */
@@ -108,19 +111,44 @@ struct dpb_step_exchanges {
 };
 void dpb_step_exchanges(const dpb_step_engine *engine, struct dpb_step_exchanges *exchanges);
 
+/* The messages of a step under the plan in force: how many, and, unless NULL, which (room for as
+ * many). */
+int dpb_step_messages(const dpb_step_engine *engine, struct dpb_sync_message *messages);
+
 /* Bytes this rank holds, alignment included: {"parameters": ..., "gradients": ...,
  * "optimizer": ..., "activations": ...}; among the activations are "state", what the workload keeps
  * beside its parameters, and "exchange", what it exchanges itself. Caller owns. */
 dpb_json *dpb_step_memory_json(const dpb_step_engine *engine);
 
-/* The same before there is an engine, exactly: bytes of one rank, without the workload's
- * activations. */
+/* What the memory of an engine depends on, beside its workload's. */
+struct dpb_step_shape {
+    const struct dpb_model *model;
+    const struct dpb_optimizer_config *optimizer;
+    const struct dpb_strategy_ops *strategy;
+    const void *strategy_options;
+    bool bucket_given;
+    int ranks;
+    int ranks_per_node; /* 0: all */
+    bool is_gpu;
+    int64_t accumulate;
+};
+
+/* The same before there is an engine, exactly: bytes of rank `rank`, without the workload's
+ * activations. Fails as the strategy's open() and plan() do. */
 struct dpb_step_memory {
     int64_t parameters, gradients, optimizer;
+    int64_t communication; /* what the strategy has for its collectives, in shared memory */
+    int64_t strategy;      /* what it has of its own; micro-batches' gradients */
 };
-void dpb_step_memory_predict(const struct dpb_model *model,
-                             const struct dpb_optimizer_config *optimizer,
-                             struct dpb_step_memory *memory);
+dpb_status dpb_step_memory_predict(const struct dpb_step_shape *shape, int rank,
+                                   struct dpb_step_memory *memory);
+
+/* The strategy for a shape, opened and planned without services: for what it tells of itself
+ * (messages, describe, updates). `plan` is as before the first step, or as with gradients ready in
+ * `ready_order`. Close it with its ops' close(), then release the plan. */
+dpb_status dpb_step_plan_offline(const struct dpb_step_shape *shape, int rank,
+                                 const int *ready_order, dpb_strategy **strategy,
+                                 struct dpb_unit_plan *plan);
 
 /* XXH3 of all parameters in registration order, then of the workload's replicated state. */
 uint64_t dpb_step_param_hash(const dpb_step_engine *engine);
@@ -133,7 +161,12 @@ dpb_status dpb_step_check_replicas(dpb_step_engine *engine);
 /* All parameters in registration order, flat, without gaps, and their number of elements: a copy,
  * valid until the next call or close. NULL without memory, logged; not for timed steps. */
 const float *dpb_step_params(dpb_step_engine *engine, int64_t *elements);
-/* Parameter `index` where it is: its numel elements (borrowed). */
+/* Between these two dpb_step_param() has all parameters, whole, whatever the strategy; collective
+ * with one that has them in parts. Outside of steps. */
+dpb_status dpb_step_params_begin(dpb_step_engine *engine);
+void dpb_step_params_end(dpb_step_engine *engine);
+/* Parameter `index` where it is: its numel elements (borrowed). Between the two
+ * above, where a strategy has parameters in parts. */
 const float *dpb_step_param(const dpb_step_engine *engine, int index);
 
 /* The model that is trained (borrowed). */
@@ -150,7 +183,8 @@ void dpb_step_plant_divergence(dpb_step_engine *engine);
 void dpb_step_nudge_params(dpb_step_engine *engine);
 
 /* Inference over a source until DPB_END; sums over this rank only. `samples` may be 0. The source
- * is asked for batches 1, 2, ...; nothing is recorded. */
+ * is asked for batches 1, 2, ...; nothing is recorded. Collective with a strategy that has
+ * parameters in parts; so are the three above. */
 dpb_status dpb_step_evaluate(dpb_step_engine *engine, const struct dpb_batch_source *source,
                              int64_t *correct, int64_t *samples, double *loss_sum);
 

@@ -15,61 +15,199 @@
 #include "dpb_json.h"
 #include "dpb_options.h"
 #include "dpb_status.h"
+#include "dpb_workload.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-#define DPB_STRATEGY_OPS_VERSION 1
+#define DPB_STRATEGY_OPS_VERSION 2
 
-/* What a strategy may ask of the step engine. */
+/* A collective that a strategy asks for. */
+struct dpb_sync_coll {
+    enum dpb_coll_kind kind;
+    enum dpb_dtype dtype;
+    void *buffer;  /* in the place of a unit, or in memory of shared_alloc() */
+    int64_t count; /* elements, as struct dpb_coll counts them */
+    int root;
+    float scale;      /* reductions: each rank's contribution times this; 1 for a plain sum */
+    int unit;         /* the bucket's number in messages and traces; -1: none */
+    const char *name; /* in traces, static; NULL: the kind's text */
+};
+
+/* What a strategy may ask of the step engine. All fail with a status that the strategy passes on.
+ * Thread-safe where it says so, for tick(). */
 struct dpb_sync_services {
     void *ctx;
-    /* Start a collective on a unit of the current plan; the gradients of its members are complete.
-     * Reductions average over ranks (each contribution times 1/P, then summed). */
-    dpb_status (*launch)(void *ctx, int unit, enum dpb_coll_kind kind);
-    /* Everything launched on this unit is done before later work of the compute stream. */
-    dpb_status (*wait)(void *ctx, int unit);
+    struct dpb_launcher *launcher; /* the compute stream, for casts, copies and scaling */
+    /* What each rank's contribution is multiplied by so that the sum is what the optimizer wants:
+     * 1/P; 1 when gradients are summed (verification with integers). */
+    float average;
+
+    /* Memory that collectives work on, zeroed: collective over the ranks, in place() only. It lasts
+     * until place() is called again, or close(). */
+    dpb_status (*shared_alloc)(void *ctx, size_t bytes, void **buffer);
+    /* The place of a unit of the plan in force, of its dtype and elements. */
+    void *(*unit_data)(void *ctx, int unit);
+    /* Where the workload finds a parameter and puts its gradient now. */
+    float *(*param)(void *ctx, int param);
+    float *(*grad)(void *ctx, int param);
+    /* From now on they are here (NULL: where they were). The caller keeps what they held. */
+    void (*bind)(void *ctx, int param, float *value, float *grad);
+    /* What the workload keeps beside parameters (dpb_workload_ops.state). */
+    bool (*state)(void *ctx, int index, struct dpb_workload_state *state);
+
+    /* Start a collective on what the compute stream has computed so far. Every rank starts the same
+     * ones in the same order. Thread-safe. */
+    dpb_status (*start)(void *ctx, const struct dpb_sync_coll *coll, int *handle);
+    /* DPB_OK: complete, DPB_PENDING: not yet, or the failure. Thread-safe. */
+    dpb_status (*test)(void *ctx, int handle);
+    /* Later work of the compute stream sees the result. Every handle is waited for once. */
+    dpb_status (*wait)(void *ctx, int handle);
+    /* The caller's thread sees it: what a host-blocking synchronize() does. Then wait() need not be
+     * called. Thread-safe. */
+    dpb_status (*wait_on_host)(void *ctx, int handle);
+
+    /* A few host bytes of every rank, all[r * bytes]: small talk between coordinators, at most
+     * DPB_COMM_EXCHANGE_BYTES. From tick(), or from hooks where no tick() is running. */
+    dpb_status (*exchange)(void *ctx, const void *mine, size_t bytes, void *all);
+    /* Between tick() and the hooks. await(), with the lock held: let it go until a tick has ended;
+     * a failure of tick(). */
+    void (*lock)(void *ctx);
+    void (*unlock)(void *ctx);
+    dpb_status (*await)(void *ctx);
+    /* A span of the strategy's own in the trace ("QUEUE"), unit -1: none. Any thread; `name` is
+     * static. begin() gives what end() takes. */
+    int64_t (*span_begin)(void *ctx);
+    void (*span_end)(void *ctx, int64_t begin, const char *name, int unit);
 };
 
 struct dpb_strategy_config {
-    int world_size;
+    int rank, world_size;
+    int ranks_per_node;  /* divides world_size, or world_size: one node */
+    bool is_gpu;         /* MirroredStrategy chooses its algorithm by that */
     const void *options; /* the strategy's own option struct */
     bool bucket_given; /* did the user give --bucket? PyTorch 2.x decides the first bucket by it */
-    struct dpb_sync_services services;
+    /* How the optimizer sees a parameter: element by element (so that any part of it can be updated
+     * alone), or as a whole (LAMB, LARS, row-wise Adagrad). */
+    bool optimizer_is_elementwise;
+    struct dpb_sync_services services; /* ctx NULL: only plan(), messages() and describe() */
 };
 
 typedef struct dpb_strategy dpb_strategy;
 
+/* A part of a parameter that this rank updates. */
+struct dpb_update {
+    int param;
+    int64_t first, count; /* elements of the parameter */
+    float *value;         /* where element `first` is; NULL: in the parameter's place */
+    const float *grad;    /* and its gradient; NULL: in the gradient's place */
+};
+
+/* When a message of a step can go at the earliest. */
+enum dpb_sync_when {
+    DPB_SYNC_BEFORE_FORWARD,
+    DPB_SYNC_FORWARD,        /* before the first use of `param` in the forward pass */
+    DPB_SYNC_BACKWARD_USE,   /* before the first use of `param` in the backward pass */
+    DPB_SYNC_GRADIENT,       /* when the gradient of `param` is complete */
+    DPB_SYNC_AFTER_BACKWARD, /* when every gradient is */
+    DPB_SYNC_AFTER_OPTIMIZER
+};
+
+/* One message of a step, as dpbench explain tells it and tests count its bytes. */
+struct dpb_sync_message {
+    enum dpb_coll_kind kind;
+    enum dpb_dtype dtype;
+    int64_t count;
+    enum dpb_sync_when when;
+    int param;
+    int unit;         /* -1: of no unit */
+    const char *name; /* static; NULL: the kind's text */
+};
+
+enum dpb_strategy_flags {
+    /* A rank holds its own part of the parameters only: take_params() and give_params() are there
+     */
+    DPB_STRATEGY_SHARDS_PARAMETERS = 1 << 0,
+    /* Replicas may differ between synchronisations: in_sync() says when they may not */
+    DPB_STRATEGY_REPLICAS_DIFFER = 1 << 1,
+    /* Rounds or leaves out a part of what it sends, so that the result is not that of one big batch
+     * (compression) */
+    DPB_STRATEGY_LOSSY = 1 << 2,
+    /* With gradient accumulation it wants grad_ready() in every micro-batch, all of which have
+     * `sync` true, and adds up what it has reduced (units that share memory cannot wait) */
+    DPB_STRATEGY_SYNCS_MICRO_BATCHES = 1 << 3
+};
+
+struct dpb_strategy_memory {
+    int64_t parameters_bytes; /* -1: every parameter, whole */
+    int64_t shared_bytes;     /* of shared_alloc() */
+    int64_t private_bytes;    /* of its own */
+};
+
 struct dpb_strategy_ops {
     int version; /* DPB_STRATEGY_OPS_VERSION */
     const char *name, *summary;
-    unsigned flags;                         /* none yet */
+    unsigned flags;                         /* enum dpb_strategy_flags */
     const struct dpb_option_table *options; /* optional: NULL */
 
     dpb_status (*open)(const struct dpb_strategy_config *config, dpb_strategy **strategy);
     void (*close)(dpb_strategy *strategy);
+    /* Optional: the flags with these options (a hook that compresses); NULL: `flags`. */
+    unsigned (*flags_of)(const void *options);
 
     /* The units for the next steps. `ready_order` is NULL before the first step and afterwards the
      * order in which gradients became ready in it. The strategy may keep `plan` and `model`: they
      * stay where they are and unchanged until the next call has succeeded. The engine releases the
-     * plan; on failure there is none. */
+     * plan; on failure there is none. No services. */
     dpb_status (*plan)(dpb_strategy *strategy, const struct dpb_model *model,
                        const int *ready_order, struct dpb_unit_plan *plan);
+    /* Optional. The plan is in force and every gradient bound to its place in its unit: get memory,
+     * bind gradients elsewhere. */
+    dpb_status (*place)(dpb_strategy *strategy);
     /* Optional. After step number `step` (from 1): does it want plan() again? The same answer on
      * every rank. */
     bool (*replan_after)(dpb_strategy *strategy, int64_t step);
+    /* Optional: what this rank updates, `updates` being NULL or room for as many as the call with
+     * NULL returned. The same at every time. NULL: every parameter, whole. */
+    int (*updates)(dpb_strategy *strategy, struct dpb_update *updates);
+    /* The messages of a step once plans do not change any more, in the order in which they go;
+     * `messages` NULL or room for as many as the call with NULL returned. None with one rank. */
+    int (*messages)(dpb_strategy *strategy, struct dpb_sync_message *messages);
 
-    /* Hooks, in the order of a step; all optional except grad_ready and before_optimizer. */
+    /* Hooks, in the order of a step; all optional except grad_ready and before_optimizer. With
+     * gradient accumulation the hooks from forward_begin() to backward_end() come once per
+     * micro-batch; grad_ready() only in the last, whose `sync` is true. */
     dpb_status (*step_begin)(dpb_strategy *strategy, int64_t step);
+    dpb_status (*forward_begin)(dpb_strategy *strategy, bool sync);
+    /* The workload is about to read a parameter, in the backward pass also to write its gradient.
+     * Once for every use; a parameter that two layers share is used twice in a pass. */
+    dpb_status (*param_use)(dpb_strategy *strategy, int param, enum dpb_pass pass);
+    dpb_status (*forward_end)(dpb_strategy *strategy);
     dpb_status (*grad_ready)(dpb_strategy *strategy, int param);
     dpb_status (*backward_end)(dpb_strategy *strategy);
     dpb_status (*before_optimizer)(dpb_strategy *strategy);
     dpb_status (*after_optimizer)(dpb_strategy *strategy);
     dpb_status (*step_end)(dpb_strategy *strategy);
 
+    /* Optional: what runs beside the hooks, in a thread of the engine's, between step_begin() and
+     * the end of before_optimizer(). `next_ns` gets when it wants to be called again, on the same
+     * clock as `now_ns`; INT64_MAX: not before the next step. */
+    dpb_status (*tick)(dpb_strategy *strategy, int64_t now_ns, int64_t *next_ns);
+
+    /* With DPB_STRATEGY_SHARDS_PARAMETERS. take: this rank's part of the initial parameters. give:
+     * all of them, whole, into full[param]; collective. Outside of steps. */
+    dpb_status (*take_params)(dpb_strategy *strategy, float *const *full);
+    dpb_status (*give_params)(dpb_strategy *strategy, float *const *full);
+    /* With DPB_STRATEGY_REPLICAS_DIFFER: are all replicas the same now? */
+    bool (*in_sync)(dpb_strategy *strategy);
+
     /* Optional. Add what the plan was made with to its description ("first_bucket_bytes"). */
     void (*describe)(dpb_strategy *strategy, dpb_json *plan);
+    /* Optional. What one rank holds beside parameters, gradients in their units and the optimizer's
+     * state: bytes of shared_alloc() and of the strategy's own. With
+     * DPB_STRATEGY_SHARDS_PARAMETERS also what it holds instead of them. Known after plan(). */
+    void (*memory)(dpb_strategy *strategy, struct dpb_strategy_memory *memory);
 };
 
 struct dpb_strategy_base {
@@ -77,20 +215,6 @@ struct dpb_strategy_base {
 };
 
 dpb_status dpb_strategy_ops_check(const struct dpb_strategy_ops *ops);
-
-/* The strategies of this room: `none`, one fused all-reduce after backward; `naive`, one all-reduce
- * per tensor after it; `ddp`, PyTorch DistributedDataParallel. */
-extern const struct dpb_strategy_ops dpb_strategy_none_ops;
-extern const struct dpb_strategy_ops dpb_strategy_naive_ops;
-extern const struct dpb_strategy_ops dpb_strategy_ddp_ops;
-
-/* Options of ddp (table owner "ddp"): bucket, first-bucket, overlap. */
-struct dpb_ddp_options {
-    int64_t bucket_bytes;
-    int64_t first_bucket_bytes; /* DPB_AUTO: 1 MiB when --bucket was left at its default, else as
-                                   --bucket (PyTorch 2.x, bucket_bytes_cap_default) */
-    bool overlap;
-};
 
 #ifdef __cplusplus
 }

@@ -133,12 +133,33 @@ struct dpb_rank_services {
 
 #define DPB_RANK_EXCHANGES_MAX 8
 
+enum dpb_pass {
+    DPB_PASS_FORWARD,
+    DPB_PASS_BACKWARD
+};
+
+/* Told before every use of a parameter: in the forward pass before it is read, in the backward pass
+ * before it is read and before its gradient is written. What is bound may change in the call, so
+ * that a strategy can have parameters and gradients in memory for as long as they are used. */
+struct dpb_param_watch {
+    void *ctx;
+    dpb_status (*use)(void *ctx, int param, enum dpb_pass pass);
+};
+
+/* NULL: nobody watches; param -1: none. */
+static inline dpb_status dpb_param_use(const struct dpb_param_watch *watch, int param,
+                                       enum dpb_pass pass)
+{
+    return watch && param >= 0 ? watch->use(watch->ctx, param, pass) : DPB_OK;
+}
+
 struct dpb_workload_config {
     struct dpb_launcher *launcher; /* borrowed; its recorder may change between steps */
     int64_t batch_max;             /* most samples this rank ever gets in one batch */
     int64_t global_batch;
     const void *options;                   /* the workload's own option struct */
     const struct dpb_rank_services *ranks; /* borrowed; never NULL */
+    const struct dpb_param_watch *watch;   /* borrowed; NULL: nobody watches */
     /* DPB_F32, or DPB_BF16: compute in bf16 from fp32 parameters, with fp32 gradients (mixed
      * precision; only with DPB_WORKLOAD_BF16) */
     enum dpb_dtype precision;

@@ -163,6 +163,12 @@ void optimizer_state_elements(const struct dpb_optimizer_config *config,
         elements[i] = i < arrays ? each : 0;
 }
 
+bool optimizer_is_elementwise(const struct dpb_optimizer_config *config)
+{
+    return config->kind != DPB_OPTIMIZER_LAMB && config->kind != DPB_OPTIMIZER_LARS &&
+           config->kind != DPB_OPTIMIZER_ROWWISE_ADAGRAD;
+}
+
 static struct dpb_tensor tensor_of(const struct dpb_param_info *param, float *value)
 {
     struct dpb_tensor tensor = {.data = value, .dtype = param->dtype, .rank = param->rank};

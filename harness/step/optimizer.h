@@ -17,6 +17,10 @@ void optimizer_state_elements(const struct dpb_optimizer_config *config,
                               const struct dpb_param_info *param,
                               int64_t elements[OPTIMIZER_ARRAYS]);
 
+/* Does it update an element from that element's gradient and state alone? LAMB, LARS and row-wise
+ * Adagrad need the whole tensor or row. */
+bool optimizer_is_elementwise(const struct dpb_optimizer_config *config);
+
 /* One parameter and its state, where they are. */
 struct optimizer_place {
     const struct dpb_param_info *param;

@@ -64,6 +64,10 @@ dpb_status dpb_strategy_ops_check(const struct dpb_strategy_ops *ops)
             {"plan", ops->plan != NULL},
             {"grad_ready", ops->grad_ready != NULL},
             {"before_optimizer", ops->before_optimizer != NULL},
+            {"messages", ops->messages != NULL},
+            {"take_params", ops->take_params || !(ops->flags & DPB_STRATEGY_SHARDS_PARAMETERS)},
+            {"give_params", ops->give_params || !(ops->flags & DPB_STRATEGY_SHARDS_PARAMETERS)},
+            {"in_sync", ops->in_sync || !(ops->flags & DPB_STRATEGY_REPLICAS_DIFFER)},
     };
     DPB_TRY(check_table("strategy", ops->name, ops->summary, ops->version, DPB_STRATEGY_OPS_VERSION,
                         members, sizeof(members) / sizeof(members[0])));

@@ -22,95 +22,91 @@ dpb_status engine_end(struct dpb_step_engine *engine, dpb_status st, const char 
     return st;
 }
 
-/* ---- what the strategy and the workload call ---- */
+/* ---- what the workload calls ---- */
 
-static void emit(struct dpb_step_engine *engine, enum dpb_lane lane, enum dpb_event_kind kind,
-                 const char *name, int unit, int64_t start_ns, int64_t end_ns)
+void engine_bind(struct dpb_step_engine *engine)
 {
-    const struct dpb_event event = {
-            .start_ns = start_ns,
-            .end_ns = end_ns,
-            .name = name,
-            .bucket = unit,
-            .bytes = lane == DPB_LANE_COMM ? engine_plan(engine)->units[unit].bytes : 0,
-            .kind = (uint8_t)kind,
-            .lane = (uint8_t)lane,
-    };
+    const bool is_micro = engine->micro_grad && engine->micro_batch > 0;
 
-    dpb_range_emit(engine->launcher.recorder, &event);
+    engine->config.workload->bind(engine->workload, engine->param,
+                                  is_micro ? engine->micro_grad : engine->grad);
+    engine->is_bound = true;
 }
 
-dpb_status engine_launch(void *ctx, int unit, enum dpb_coll_kind kind)
+dpb_status engine_param_use(void *ctx, int param, enum dpb_pass pass)
 {
     struct dpb_step_engine *engine = ctx;
+    const struct dpb_strategy_ops *strategy = engine->config.strategy;
+
+    if (engine->is_evaluating)
+        return DPB_OK;
+    if (param < 0 || param >= engine->model->param_count || pass != engine->pass) {
+        dpb_error("workload \"%s\": uses parameter number %d of %d in the %s pass",
+                  engine->config.workload->name, param, engine->model->param_count,
+                  pass == DPB_PASS_FORWARD ? "forward" : "backward");
+        return DPB_ERR_INTERNAL;
+    }
+    engine->is_used[param] = true;
+    if (strategy->param_use)
+        DPB_TRY(strategy->param_use(engine->strategy, param, pass));
+    if (!engine->is_bound)
+        engine_bind(engine);
+    return DPB_OK;
+}
+
+/* Is this the micro-batch after which gradients travel? */
+static bool is_syncing(const struct dpb_step_engine *engine)
+{
+    return engine->micro_batch == engine->config.accumulate - 1 ||
+           engine->strategy_flags & DPB_STRATEGY_SYNCS_MICRO_BATCHES;
+}
+
+/* Add the gradient of this micro-batch to those before it. */
+static dpb_status add_up(struct dpb_step_engine *engine, int param)
+{
+    const int64_t numel = engine->model->params[param].numel;
+    const struct dpb_add_args add = {
+            .a = dpb_tensor_1d(engine->grad[param], numel),
+            .b = dpb_tensor_1d(engine->micro_grad[param], numel),
+            .y = dpb_tensor_1d(engine->grad[param], numel),
+    };
+
+    return dpb_launch(&engine->launcher, "accumulate", DPB_OP_ADD, &add);
+}
+
+static void note_unit_ready(struct dpb_step_engine *engine, int param)
+{
     const struct dpb_unit_plan *plan = engine_plan(engine);
-    struct in_flight *flight;
-
-    if (unit < 0 || unit >= plan->unit_count || (unsigned)kind >= DPB_COLL_COUNT) {
-        dpb_error("strategy \"%s\": launches collective kind %d on unit %d of %d",
-                  engine->config.strategy->name, (int)kind, unit, plan->unit_count);
-        return DPB_ERR_INTERNAL;
-    }
-    flight = &engine->in_flight[unit];
-    if (flight->request || engine->unit_ready[unit] < plan->units[unit].member_count) {
-        dpb_error("strategy \"%s\": launches unit %d %s", engine->config.strategy->name, unit,
-                  flight->request ? "while it is in flight" : "before all its gradients are ready");
-        return DPB_ERR_INTERNAL;
-    }
-
-    const struct dpb_coll coll = {
-            .kind = kind,
-            .dtype = plan->units[unit].dtype,
-            .buffer = engine->gradients + plan->units[unit].offset_bytes,
-            .count = plan->units[unit].elements,
-            .scale = engine->coll_scale,
-            .tag = unit,
+    const int unit = plan->unit_of[param];
+    struct dpb_event event = {
+            .name = "ready",
+            .bucket = unit,
+            .kind = DPB_EVENT_READY,
+            .lane = DPB_LANE_HOST,
     };
-    engine_progress(engine, unit);
-    DPB_TRY(engine->comm_ops->start(engine->config.comm, &coll, engine->launcher.stream,
-                                    &flight->request));
-    flight->kind = kind;
-    return DPB_OK;
-}
 
-dpb_status engine_wait(void *ctx, int unit)
-{
-    struct dpb_step_engine *engine = ctx;
-    struct in_flight *flight;
-    struct dpb_coll_times times;
-
-    if (unit < 0 || unit >= engine_plan(engine)->unit_count || !engine->in_flight[unit].request) {
-        dpb_error("strategy \"%s\": waits for unit %d, on which nothing is in flight",
-                  engine->config.strategy->name, unit);
-        return DPB_ERR_INTERNAL;
-    }
-    flight = &engine->in_flight[unit];
-    engine_progress(engine, unit);
-    DPB_TRY(engine->comm_ops->wait(engine->config.comm, flight->request, engine->launcher.stream,
-                                   &times));
-    flight->request = NULL;
-    emit(engine, DPB_LANE_COMM, DPB_EVENT_COMM, dpb_coll_text(flight->kind), unit, times.start_ns,
-         times.end_ns);
-    if (times.all_ready_ns > times.start_ns)
-        emit(engine, DPB_LANE_COMM, DPB_EVENT_COMM_WAIT, dpb_coll_text(flight->kind), unit,
-             times.start_ns, times.all_ready_ns);
-    return DPB_OK;
+    if (++engine->unit_ready[unit] < plan->units[unit].member_count)
+        return;
+    event.start_ns = event.end_ns = dpb_clock_now_ns();
+    dpb_range_emit(engine->launcher.recorder, &event);
 }
 
 static dpb_status on_grad_ready(void *ctx, int param)
 {
     struct dpb_step_engine *engine = ctx;
-    const struct dpb_unit_plan *plan = engine_plan(engine);
-    int unit;
 
     DPB_TRY(ready_set_add(&engine->ready, param));
-    engine->ready_order[engine->ready.ready_count - 1] = param;
-    unit = plan->unit_of[param];
-    if (++engine->unit_ready[unit] == plan->units[unit].member_count) {
-        const int64_t now_ns = dpb_clock_now_ns();
-
-        emit(engine, DPB_LANE_HOST, DPB_EVENT_READY, "ready", unit, now_ns, now_ns);
+    if (!engine->is_used[param]) {
+        dpb_error("workload \"%s\": has a gradient of \"%s\" whose use it has not announced",
+                  engine->config.workload->name, engine->model->params[param].name);
+        return DPB_ERR_INTERNAL;
     }
+    engine->ready_order[engine->ready.ready_count - 1] = param;
+    if (engine->micro_grad && engine->micro_batch > 0)
+        DPB_TRY(add_up(engine, param));
+    if (!is_syncing(engine))
+        return DPB_OK;
+    note_unit_ready(engine, param);
     return engine->config.strategy->grad_ready(engine->strategy, param);
 }
 
@@ -145,12 +141,19 @@ static dpb_status check_batch(const struct dpb_step_engine *engine, const struct
     return DPB_ERR_INTERNAL;
 }
 
+/* A micro-batch is told as a part of the step's batch. */
 static dpb_status get_batch(struct dpb_step_engine *engine, struct dpb_batch *batch)
 {
     const struct dpb_batch_source *source = &engine->config.source;
-    const dpb_status st = source->next(source->ctx, engine->steps_done + 1, batch);
+    const int64_t micro_batches = engine->config.accumulate;
+    const dpb_status st = source->next(
+            source->ctx, engine->steps_done * micro_batches + engine->micro_batch + 1, batch);
 
-    return st == DPB_OK ? check_batch(engine, batch) : st;
+    if (st != DPB_OK)
+        return st;
+    batch->step = engine->steps_done + 1;
+    batch->first += engine->micro_batch * (engine->config.global_batch / micro_batches);
+    return check_batch(engine, batch);
 }
 
 static dpb_status forward(struct dpb_step_engine *engine, const struct dpb_batch *batch,
@@ -158,16 +161,23 @@ static dpb_status forward(struct dpb_step_engine *engine, const struct dpb_batch
 {
     const struct dpb_strategy_ops *strategy = engine->config.strategy;
 
-    if (strategy->step_begin)
-        DPB_TRY(strategy->step_begin(engine->strategy, engine->steps_done + 1));
-    return engine->config.workload->forward(engine->workload, batch, true, result);
+    engine->pass = DPB_PASS_FORWARD;
+    if (strategy->forward_begin)
+        DPB_TRY(strategy->forward_begin(engine->strategy, is_syncing(engine)));
+    if (engine->micro_grad || !engine->is_bound)
+        engine_bind(engine);
+    DPB_TRY(engine->config.workload->forward(engine->workload, batch, true, result));
+    return strategy->forward_end ? strategy->forward_end(engine->strategy) : DPB_OK;
 }
 
 static dpb_status backward(struct dpb_step_engine *engine, const struct dpb_batch *batch)
 {
     const struct dpb_unit_plan *plan = engine_plan(engine);
 
+    engine->pass = DPB_PASS_BACKWARD;
     ready_set_clear(&engine->ready);
+    for (int p = 0; p < engine->model->param_count; p++)
+        engine->is_used[p] = false;
     for (int u = 0; u < plan->unit_count; u++)
         engine->unit_ready[u] = 0;
     DPB_TRY(engine->config.workload->backward(engine->workload, batch, engine->grad_scale,
@@ -175,21 +185,21 @@ static dpb_status backward(struct dpb_step_engine *engine, const struct dpb_batc
     return ready_set_check_complete(&engine->ready);
 }
 
-static dpb_status sync_gradients(struct dpb_step_engine *engine)
+static dpb_status backward_end(struct dpb_step_engine *engine)
 {
     const struct dpb_strategy_ops *strategy = engine->config.strategy;
 
-    if (strategy->backward_end)
-        DPB_TRY(strategy->backward_end(engine->strategy));
-    DPB_TRY(strategy->before_optimizer(engine->strategy));
-    for (int u = 0; u < engine_plan(engine)->unit_count; u++) {
-        if (engine->in_flight[u].request) {
-            dpb_error("strategy \"%s\": lets the optimizer start while unit %d is in flight",
-                      strategy->name, u);
-            return DPB_ERR_INTERNAL;
-        }
-    }
-    return DPB_OK;
+    return strategy->backward_end && is_syncing(engine) ? strategy->backward_end(engine->strategy)
+                                                        : DPB_OK;
+}
+
+static dpb_status sync_gradients(struct dpb_step_engine *engine)
+{
+    DPB_TRY(backward_end(engine));
+    DPB_TRY(engine->config.strategy->before_optimizer(engine->strategy));
+    DPB_TRY(engine_sync_ticks_end(engine));
+    engine_sync_flush(engine);
+    return engine_sync_check_done(engine);
 }
 
 /* What the workload updates itself. */
@@ -210,64 +220,96 @@ static dpb_status optimize(struct dpb_step_engine *engine)
 {
     const struct dpb_strategy_ops *strategy = engine->config.strategy;
 
-    for (int p = 0; p < engine->model->param_count; p++) {
+    for (int u = 0; u < engine->update_count; u++) {
+        const struct update *update = &engine->update[u];
+        const struct dpb_update *part = &update->part;
         const struct optimizer_place place = {
-                .param = &engine->model->params[p],
-                .value = engine->param[p],
-                .grad = engine->grad[p],
-                .state = {engine->state[p][0], engine->state[p][1]},
+                .param = &update->info,
+                .value = part->value ? part->value : engine->param[part->param] + part->first,
+                .grad = part->grad ? part->grad : engine->grad[part->param] + part->first,
+                .state = {update->state[0], update->state[1]},
         };
 
         DPB_TRY(optimizer_launch(&engine->config.optimizer, &place, engine->steps_done + 1,
-                                 &engine->launcher, engine->update_name[p]));
+                                 &engine->launcher, update->name));
     }
     DPB_TRY(update_workload(engine));
     if (strategy->after_optimizer)
         DPB_TRY(strategy->after_optimizer(engine->strategy));
     DPB_TRY(engine_exchanges_check_done(engine));
+    DPB_TRY(engine_sync_check_done(engine));
     /* The step has not ended before the work has. */
     DPB_TRY(dpb_device_get_ops(engine->config.device)->stream_sync(engine->launcher.stream));
     if (strategy->step_end)
         DPB_TRY(strategy->step_end(engine->strategy));
+    engine_sync_flush(engine);
     return DPB_OK;
 }
 
-static dpb_status run_phases(struct dpb_step_engine *engine, struct dpb_step_times *times)
+/* The phases of one micro-batch, added to the step's. The last one's backward_end() is a part of
+ * synchronising. */
+static dpb_status run_micro_batch(struct dpb_step_engine *engine, struct dpb_step_times *times)
 {
+    const bool is_last = engine->micro_batch == engine->config.accumulate - 1;
     struct dpb_forward_result result = {0};
     struct dpb_batch batch = {0};
+    int64_t duration_ns;
     dpb_status st;
 
     phase_begin(engine, DPB_PHASE_DATA, DPB_EVENT_DATA);
     st = get_batch(engine, &batch);
-    phase_end(engine, &times->data_ns);
+    phase_end(engine, &duration_ns);
+    times->data_ns += duration_ns;
     if (st != DPB_OK)
         return st;
 
     phase_begin(engine, DPB_PHASE_FORWARD, DPB_EVENT_FORWARD);
     st = forward(engine, &batch, &result);
-    phase_end(engine, &times->forward_ns);
+    phase_end(engine, &duration_ns);
+    times->forward_ns += duration_ns;
     DPB_TRY(st);
 
     phase_begin(engine, DPB_PHASE_BACKWARD, DPB_EVENT_BACKWARD);
     st = backward(engine, &batch);
-    phase_end(engine, &times->backward_ns);
-    DPB_TRY(st);
+    if (st >= 0 && !is_last)
+        st = backward_end(engine);
+    phase_end(engine, &duration_ns);
+    times->backward_ns += duration_ns;
+
+    times->loss_sum += result.loss_sum;
+    times->correct += result.correct;
+    times->samples += batch.samples;
+    return st;
+}
+
+static dpb_status run_phases(struct dpb_step_engine *engine, struct dpb_step_times *times)
+{
+    const struct dpb_strategy_ops *strategy = engine->config.strategy;
+    dpb_status st;
+
+    if (strategy->step_begin)
+        DPB_TRY(strategy->step_begin(engine->strategy, engine->steps_done + 1));
+    engine_sync_ticks_begin(engine);
+    for (int64_t m = 0; m < engine->config.accumulate; m++) {
+        engine->micro_batch = m;
+        st = run_micro_batch(engine, times);
+        if (st == DPB_END)
+            DPB_TRY(engine_sync_ticks_end(engine));
+        if (st != DPB_OK)
+            return st;
+    }
 
     phase_begin(engine, DPB_PHASE_SYNC, DPB_EVENT_SYNC);
     st = sync_gradients(engine);
     phase_end(engine, &times->sync_ns);
+    engine->micro_batch = 0;
     DPB_TRY(st);
 
     phase_begin(engine, DPB_PHASE_OPTIMIZER, DPB_EVENT_OPTIMIZER);
     st = optimize(engine);
     phase_end(engine, &times->optimizer_ns);
     DPB_TRY(st);
-
     times->end_ns = engine->phase_start_ns;
-    times->loss_sum = result.loss_sum;
-    times->correct = result.correct;
-    times->samples = batch.samples;
     return DPB_OK;
 }
 
@@ -369,7 +411,13 @@ dpb_status dpb_step_evaluate(dpb_step_engine *engine, const struct dpb_batch_sou
 
     /* Its operators and exchanges belong to no training step. */
     engine->launcher.recorder = engine->recorder_none;
-    st = evaluate(engine, source, &sum, &sample_count);
+    engine->is_evaluating = true;
+    st = engine_full_params_begin(engine);
+    if (st >= 0) {
+        st = evaluate(engine, source, &sum, &sample_count);
+        engine_full_params_end(engine);
+    }
+    engine->is_evaluating = false;
     engine->launcher.recorder = recorder;
     engine->exchanges.step = exchanges;
     if (st < 0)

@@ -36,6 +36,8 @@ static uint64_t hash_of_run(const struct dpb_step_engine *engine)
     hash_i64(state, config->global_batch);
     hash_i64(state, (int64_t)config->seed);
     hash_i64(state, config->sum_gradients);
+    hash_i64(state, config->accumulate);
+    hash_i64(state, config->ranks_per_node);
     hash_i64(state, config->precision);
     hash_i64(state, config->sync_batch_statistics);
     hash_i64(state, config->optimizer.kind);
@@ -187,7 +189,7 @@ static dpb_status agree_on(struct dpb_step_engine *engine, const char *what, uin
     return st;
 }
 
-dpb_status engine_agree_on_replicas(struct dpb_step_engine *engine)
+dpb_status engine_agree_on_values(struct dpb_step_engine *engine)
 {
     DPB_TRY(agree_on(engine, "parameters", hash_of_params(engine)));
     if (!engine->config.workload->state)
@@ -195,9 +197,22 @@ dpb_status engine_agree_on_replicas(struct dpb_step_engine *engine)
     return agree_on(engine, "values beside the parameters", hash_of_state(engine));
 }
 
+/* Replicas that may differ now cannot be wrong. */
+static bool may_differ(const struct dpb_step_engine *engine)
+{
+    return engine->strategy_flags & DPB_STRATEGY_REPLICAS_DIFFER &&
+           !engine->config.strategy->in_sync(engine->strategy);
+}
+
 dpb_status dpb_step_check_replicas(dpb_step_engine *engine)
 {
-    const dpb_status st = engine_agree_on_replicas(engine);
+    dpb_status st;
+
+    if (may_differ(engine))
+        return DPB_OK;
+    DPB_TRY(engine_full_params_begin(engine));
+    st = engine_agree_on_values(engine);
+    engine_full_params_end(engine);
 
     /* The caller may go on: a later failure of this rank alone must still be told to the others. */
     engine->failed_by_all = false;

@@ -1,13 +1,11 @@
-/* Opening and closing the step engine: memory, views, the first plan, and the checks before the
- * first step. */
+/* Opening and closing the step engine: its parts, the first plan, and the checks before the first
+ * step. */
 #include "step_private.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "dpb_log.h"
-
-#define PARAM_ALIGN_BYTES 64
 
 static dpb_status no_memory(const char *what)
 {
@@ -80,6 +78,11 @@ static dpb_status check_config(const struct dpb_step_engine *engine)
                   (long long)config->global_batch, (long long)config->batch_max);
         return DPB_ERR_USAGE;
     }
+    if (config->accumulate < 1 || config->global_batch % config->accumulate != 0) {
+        dpb_error("step engine: a global batch of %lld samples in %lld micro-batches",
+                  (long long)config->global_batch, (long long)config->accumulate);
+        return DPB_ERR_USAGE;
+    }
     DPB_TRY(dpb_optimizer_config_check(&config->optimizer));
     DPB_TRY(dpb_strategy_ops_check(config->strategy));
     DPB_TRY(dpb_workload_ops_check(config->workload));
@@ -89,116 +92,21 @@ static dpb_status check_config(const struct dpb_step_engine *engine)
 
 /* ---- memory ---- */
 
-static const char *update_suffix(const struct dpb_step_engine *engine, size_t p)
-{
-    return dpb_optimizer_text(optimizer_of(&engine->config.optimizer, &engine->model->params[p]));
-}
-
 static dpb_status alloc_tables(struct dpb_step_engine *engine)
 {
     const size_t params = (size_t)engine->model->param_count;
-    size_t name_bytes = 0;
-    char *name;
 
-    for (size_t p = 0; p < params; p++)
-        name_bytes += strlen(engine->model->params[p].name) + sizeof(".") +
-                      strlen(update_suffix(engine, p));
-    engine->param_offset = calloc(params, sizeof(*engine->param_offset));
     engine->param = calloc(params, sizeof(*engine->param));
     engine->grad = calloc(params, sizeof(*engine->grad));
-    engine->state = calloc(params, sizeof(*engine->state));
+    engine->is_used = calloc(params, sizeof(*engine->is_used));
     engine->ready_order = calloc(params, sizeof(*engine->ready_order));
     /* A plan has at most one unit per parameter. */
     engine->unit_ready = calloc(params, sizeof(*engine->unit_ready));
-    engine->in_flight = calloc(params, sizeof(*engine->in_flight));
-    engine->update_name = calloc(params, sizeof(*engine->update_name));
-    engine->name_text = calloc(1, name_bytes);
-    if (!engine->param_offset || !engine->param || !engine->grad || !engine->state ||
-        !engine->ready_order || !engine->unit_ready || !engine->in_flight || !engine->update_name ||
-        !engine->name_text)
+    if (!engine->param || !engine->grad || !engine->is_used || !engine->ready_order ||
+        !engine->unit_ready)
         return no_memory("its tables");
-
-    name = engine->name_text;
-    for (size_t p = 0; p < params; p++) {
-        engine->update_name[p] = name;
-        name = stpcpy(stpcpy(name, engine->model->params[p].name), ".");
-        name = stpcpy(name, update_suffix(engine, p)) + 1;
-    }
+    DPB_TRY(engine_sync_init(engine, engine->model->param_count));
     return ready_set_init(&engine->ready, engine->model);
-}
-
-static int64_t aligned_bytes(int64_t elements)
-{
-    return (elements * (int64_t)sizeof(float) + PARAM_ALIGN_BYTES - 1) / PARAM_ALIGN_BYTES *
-           PARAM_ALIGN_BYTES;
-}
-
-/* Bytes of all parameters in registration order, each at a multiple of PARAM_ALIGN_BYTES, and,
- * unless NULL, where each begins, in floats. */
-static int64_t lay_out_params(const struct dpb_model *model, int64_t *offset)
-{
-    int64_t bytes = 0;
-
-    for (int p = 0; p < model->param_count; p++) {
-        if (offset)
-            offset[p] = bytes / (int64_t)sizeof(float);
-        bytes += aligned_bytes(model->params[p].numel);
-    }
-    return bytes;
-}
-
-/* The same of the optimizer's state: bytes, and, unless `base` is NULL, where each array is. */
-static int64_t lay_out_state(const struct dpb_model *model,
-                             const struct dpb_optimizer_config *optimizer, float *base,
-                             float *(*state)[OPTIMIZER_ARRAYS])
-{
-    int64_t bytes = 0;
-
-    for (int p = 0; p < model->param_count; p++) {
-        int64_t elements[OPTIMIZER_ARRAYS];
-
-        optimizer_state_elements(optimizer, &model->params[p], elements);
-        for (int i = 0; i < OPTIMIZER_ARRAYS; i++) {
-            if (base && elements[i] > 0)
-                state[p][i] = base + bytes / (int64_t)sizeof(float);
-            bytes += aligned_bytes(elements[i]);
-        }
-    }
-    return bytes;
-}
-
-void dpb_step_memory_predict(const struct dpb_model *model,
-                             const struct dpb_optimizer_config *optimizer,
-                             struct dpb_step_memory *memory)
-{
-    memory->parameters = lay_out_params(model, NULL);
-    memory->gradients = dpb_unit_plan_arena_bound(model->params, model->param_count);
-    memory->optimizer = lay_out_state(model, optimizer, NULL, NULL);
-}
-
-static dpb_status alloc_arenas(struct dpb_step_engine *engine)
-{
-    const struct dpb_device_ops *device = dpb_device_get_ops(engine->config.device);
-    const struct dpb_model *model = engine->model;
-    void *memory;
-
-    engine->param_arena_bytes = (size_t)lay_out_params(model, engine->param_offset);
-    DPB_TRY(device->alloc(engine->config.device, engine->param_arena_bytes, &memory));
-    engine->params = memory;
-    engine->state_arena_bytes = (size_t)lay_out_state(model, &engine->config.optimizer, NULL, NULL);
-    if (engine->state_arena_bytes > 0) {
-        DPB_TRY(device->alloc(engine->config.device, engine->state_arena_bytes, &memory));
-        engine->optimizer_state = memory;
-        lay_out_state(model, &engine->config.optimizer, engine->optimizer_state, engine->state);
-    }
-    for (int p = 0; p < model->param_count; p++)
-        engine->param[p] = engine->params + engine->param_offset[p];
-
-    engine->gradient_arena_bytes = dpb_unit_plan_arena_bound(model->params, model->param_count);
-    DPB_TRY(engine->comm_ops->buffer_alloc(engine->config.comm,
-                                           (size_t)engine->gradient_arena_bytes, &memory));
-    engine->gradients = memory;
-    return DPB_OK;
 }
 
 /* ---- the parts ---- */
@@ -216,17 +124,22 @@ static dpb_status open_launcher(struct dpb_step_engine *engine)
 
 static dpb_status open_strategy(struct dpb_step_engine *engine)
 {
-    const struct dpb_strategy_config config = {
-            .world_size = engine->world_size,
-            .options = engine->config.strategy_options,
-            .bucket_given = engine->config.bucket_given,
-            .services = {.ctx = engine, .launch = engine_launch, .wait = engine_wait},
-    };
+    const struct dpb_step_shape shape = engine_shape(engine);
+    struct dpb_strategy_config config = engine_strategy_config(&shape, engine->rank);
     const struct dpb_strategy_ops *strategy = engine->config.strategy;
 
+    config.services = engine_sync_services(engine);
     DPB_TRY(strategy->open(&config, &engine->strategy));
-    DPB_TRY(strategy->plan(engine->strategy, engine->model, NULL, &engine->plans[0]));
-    return engine_use_plan(engine);
+    return strategy->plan(engine->strategy, engine->model, NULL, &engine->plans[0]);
+}
+
+static void bind_gradients(struct dpb_step_engine *engine)
+{
+    const struct dpb_unit_plan *plan = engine_plan(engine);
+
+    for (int p = 0; p < plan->param_count; p++)
+        engine->grad[p] = (float *)(void *)(engine->gradients + plan->offset_bytes[p]);
+    engine->is_bound = false;
 }
 
 dpb_status engine_use_plan(struct dpb_step_engine *engine)
@@ -244,9 +157,9 @@ dpb_status engine_use_plan(struct dpb_step_engine *engine)
     }
     DPB_TRY(engine_agree_on_plan(engine, plan));
     DPB_TRY(engine_check_comm(engine, plan));
-    for (int p = 0; p < plan->param_count; p++)
-        engine->grad[p] = (float *)(void *)(engine->gradients + plan->offset_bytes[p]);
-    engine->config.workload->bind(engine->workload, engine->param, engine->grad);
+    bind_gradients(engine);
+    DPB_TRY(engine_sync_place(engine));
+    engine_bind(engine);
     return DPB_OK;
 }
 
@@ -258,6 +171,7 @@ static dpb_status open_workload(struct dpb_step_engine *engine)
             .global_batch = engine->config.global_batch,
             .options = engine->config.workload_options,
             .ranks = &engine->exchanges.services,
+            .watch = &engine->watch,
             .precision = engine->config.precision,
             .sync_batch_statistics = engine->config.sync_batch_statistics,
             .seed = engine->config.seed,
@@ -277,11 +191,11 @@ static dpb_status open_parts(struct dpb_step_engine *engine)
     DPB_TRY(engine_agree_on_run(engine)); /* before anything whose size depends on it */
     DPB_TRY(alloc_tables(engine));
     DPB_TRY(open_launcher(engine));
-    DPB_TRY(alloc_arenas(engine));
-    DPB_TRY(open_workload(engine));
     DPB_TRY(open_strategy(engine));
-    DPB_TRY(engine->config.workload->init_params(engine->workload, engine->config.seed));
-    return engine_agree_on_replicas(engine);
+    DPB_TRY(engine_alloc_arenas(engine));
+    DPB_TRY(open_workload(engine));
+    DPB_TRY(engine_use_plan(engine));
+    return engine_init_params(engine);
 }
 
 dpb_status dpb_step_open(const struct dpb_step_config *config, dpb_step_engine **engine)
@@ -299,11 +213,15 @@ dpb_status dpb_step_open(const struct dpb_step_config *config, dpb_step_engine *
     self->rank = comm->rank;
     self->world_size = comm->size;
     self->phase = DPB_PHASE_SETUP;
+    self->watch = (struct dpb_param_watch){.ctx = self, .use = engine_param_use};
+    self->strategy_flags = config->strategy->flags_of
+                                   ? config->strategy->flags_of(config->strategy_options)
+                                   : config->strategy->flags;
     engine_exchanges_init(self);
+    engine_sync_prepare(self);
     self->grad_scale = config->sum_gradients
                                ? 1.0f
                                : (float)((double)comm->size / (double)config->global_batch);
-    self->coll_scale = config->sum_gradients ? 1.0f : 1.0f / (float)comm->size;
     self->model = config->workload->model(config->workload_options);
     self->hash_state = XXH3_createState();
     self->hashes = calloc((size_t)comm->size, sizeof(*self->hashes));
@@ -324,6 +242,7 @@ void dpb_step_close(dpb_step_engine *engine)
     if (!engine)
         return;
     device = dpb_device_get_ops(engine->config.device);
+    engine_sync_release(engine);
     if (engine->strategy)
         engine->config.strategy->close(engine->strategy);
     if (engine->workload)
@@ -331,13 +250,11 @@ void dpb_step_close(dpb_step_engine *engine)
     /* Ranks free shared memory together. After a failure they do not meet again, and collectives
      * may still be in flight: closing the comm ends both. */
     if (engine->gradients && (!engine->failed || engine->failed_by_all)) {
+        engine_sync_free(engine);
         engine_exchanges_free(engine);
         engine->comm_ops->buffer_free(engine->config.comm, engine->gradients);
     }
-    if (engine->optimizer_state)
-        device->free(engine->config.device, engine->optimizer_state);
-    if (engine->params)
-        device->free(engine->config.device, engine->params);
+    engine_free_arenas(engine);
     if (engine->launcher.stream)
         device->stream_close(engine->launcher.stream);
     if (engine->recorder_none)
@@ -348,14 +265,10 @@ void dpb_step_close(dpb_step_engine *engine)
     XXH3_freeState(engine->hash_state);
     free(engine->packed);
     free(engine->hashes);
-    free(engine->name_text);
-    free(engine->update_name);
-    free(engine->in_flight);
     free(engine->unit_ready);
     free(engine->ready_order);
-    free(engine->state);
+    free(engine->is_used);
     free(engine->grad);
     free(engine->param);
-    free(engine->param_offset);
     free(engine);
 }

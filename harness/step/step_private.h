@@ -7,11 +7,14 @@
 #include "dpb_step.h"
 #include "optimizer.h"
 #include "strategies/ready_set.h"
+#include "sync.h"
 
-/* What is under way on one unit. */
-struct in_flight {
-    dpb_request *request; /* NULL: nothing */
-    enum dpb_coll_kind kind;
+/* A part of a parameter that this rank updates, with the optimizer's state of it. */
+struct update {
+    struct dpb_update part;
+    struct dpb_param_info info; /* of the part */
+    float *state[OPTIMIZER_ARRAYS];
+    const char *name; /* "conv1.weight.adamw" */
 };
 
 /* A collective that the workload started. */
@@ -45,20 +48,26 @@ struct dpb_step_engine {
     dpb_workload *workload;
     dpb_strategy *strategy;
 
+    unsigned strategy_flags; /* with its options */
+
     /* Memory. Parameters lie in registration order, and so does the optimizer's state, each array
      * at a multiple of 64 bytes. */
-    float *params;
+    float *params;          /* NULL when the strategy has them in parts */
     float *optimizer_state; /* NULL when the optimizer keeps none */
+    float *micro_gradients; /* of one micro-batch; NULL without accumulation */
     float *packed;          /* for dpb_step_params(); NULL until it is asked for */
-    size_t param_arena_bytes, state_arena_bytes;
+    int64_t param_arena_bytes, state_arena_bytes;
     char *gradients; /* the comm's buffer */
     int64_t gradient_arena_bytes;
-    int64_t *param_offset;             /* in floats */
-    float **param, **grad;             /* views, per parameter */
-    float *(*state)[OPTIMIZER_ARRAYS]; /* the same of the optimizer's state */
+    float **param, **grad; /* views, per parameter: where they are now */
+    float **micro_grad;    /* in micro_gradients */
+    float **parted;        /* param[], while it has the whole of what a strategy has in parts */
+    bool is_bound;         /* the workload knows the views */
+    struct update *update;
+    int update_count;
     char *name_text;
-    const char **update_name; /* per parameter: "conv1.weight.adamw" */
 
+    struct sync sync;
     struct exchanges exchanges;
 
     /* The plan in force is plans[current]; the strategy may point to it, so it never moves. */
@@ -68,10 +77,14 @@ struct dpb_step_engine {
 
     /* One step. */
     struct ready_set ready;
-    int *ready_order;            /* of the step under way, or the last */
-    int *unit_ready;             /* per unit: members whose gradient is complete */
-    struct in_flight *in_flight; /* per unit */
-    float grad_scale, coll_scale;
+    int *ready_order; /* of the step under way, or the last */
+    int *unit_ready;  /* per unit: members whose gradient is complete */
+    bool *is_used;    /* per parameter: announced in the backward pass under way */
+    struct dpb_param_watch watch;
+    enum dpb_pass pass;
+    int64_t micro_batch; /* of the step, from 0 */
+    bool is_evaluating;
+    float grad_scale;
     int64_t steps_done;
     enum dpb_phase phase;
     int64_t phase_start_ns;
@@ -99,13 +112,31 @@ static inline void engine_progress(struct dpb_step_engine *engine, int bucket)
  * this one, unless they know. Returns `st`. */
 dpb_status engine_end(struct dpb_step_engine *engine, dpb_status st, const char *what);
 
-/* Services for strategies (dpb_sync_services). */
-dpb_status engine_launch(void *ctx, int unit, enum dpb_coll_kind kind);
-dpb_status engine_wait(void *ctx, int unit);
+/* dpb_param_watch.use. */
+dpb_status engine_param_use(void *ctx, int param, enum dpb_pass pass);
+/* Tell the workload where parameters and gradients are. */
+void engine_bind(struct dpb_step_engine *engine);
 
 /* The plan in force is new: compare it over the ranks, check the communicator in its places, bind
  * the workload's gradients to them. Collective. */
 dpb_status engine_use_plan(struct dpb_step_engine *engine);
+
+/* ---- step_memory.c ---- */
+
+struct dpb_step_shape engine_shape(const struct dpb_step_engine *engine);
+/* Without services. */
+struct dpb_strategy_config engine_strategy_config(const struct dpb_step_shape *shape, int rank);
+
+/* What the first plan needs. Collective. */
+dpb_status engine_alloc_arenas(struct dpb_step_engine *engine);
+void engine_free_arenas(struct dpb_step_engine *engine);
+
+/* Initial values; compared over the ranks; the strategy takes its part. Collective. */
+dpb_status engine_init_params(struct dpb_step_engine *engine);
+/* Between these two, param[] are all parameters, whole, also when the strategy has them in parts;
+ * the workload knows them. Collective. Outside of steps. */
+dpb_status engine_full_params_begin(struct dpb_step_engine *engine);
+void engine_full_params_end(struct dpb_step_engine *engine);
 
 /* ---- exchange.c: the services for workloads (dpb_rank_services) ---- */
 
@@ -124,8 +155,9 @@ void engine_exchanges_free(struct dpb_step_engine *engine);
 dpb_status engine_agree_on_run(struct dpb_step_engine *engine);
 /* Do all ranks have this plan? DPB_ERR_MISMATCH with the ranks. */
 dpb_status engine_agree_on_plan(struct dpb_step_engine *engine, const struct dpb_unit_plan *plan);
-/* Have all ranks the same parameters and replicated state? DPB_ERR_CHECK with the ranks. */
-dpb_status engine_agree_on_replicas(struct dpb_step_engine *engine);
+/* Have all ranks the same in param[], and the same replicated state? DPB_ERR_CHECK with the ranks.
+ */
+dpb_status engine_agree_on_values(struct dpb_step_engine *engine);
 /* Make rank 0's ready order everybody's, as PyTorch's reducer does with rank 0's buckets. Uses the
  * gradient arena, whose contents are lost. */
 dpb_status engine_adopt_ready_order(struct dpb_step_engine *engine);

@@ -51,6 +51,11 @@ dpb_json *dpb_step_plan_json(const dpb_step_engine *engine)
     return json;
 }
 
+int dpb_step_messages(const dpb_step_engine *engine, struct dpb_sync_message *messages)
+{
+    return engine->config.strategy->messages(engine->strategy, messages);
+}
+
 /* Of what the workload keeps beside its parameters. */
 static int64_t state_bytes(const struct dpb_step_engine *engine)
 {
@@ -66,13 +71,14 @@ dpb_json *dpb_step_memory_json(const dpb_step_engine *engine)
 {
     dpb_json *json = dpb_json_object();
 
-    dpb_json_set_int(json, "parameters", (int64_t)engine->param_arena_bytes);
+    dpb_json_set_int(json, "parameters", engine->param_arena_bytes);
     dpb_json_set_int(json, "gradients", engine->gradient_arena_bytes);
-    dpb_json_set_int(json, "optimizer", (int64_t)engine->state_arena_bytes);
+    dpb_json_set_int(json, "optimizer", engine->state_arena_bytes);
     dpb_json_set_int(json, "activations",
                      engine->config.workload->activation_bytes(engine->workload));
     dpb_json_set_int(json, "state", state_bytes(engine));
     dpb_json_set_int(json, "exchange", engine->exchanges.bytes);
+    dpb_json_set_int(json, "communication", engine->sync.buffer_bytes);
     return json;
 }
 
@@ -88,13 +94,26 @@ const float *dpb_step_params(dpb_step_engine *engine, int64_t *elements)
         dpb_error("step engine: out of memory for a copy of %lld parameters", (long long)count);
         return NULL;
     }
+    if (engine_full_params_begin(engine) < 0)
+        return NULL;
     to = engine->packed;
     for (int p = 0; p < model->param_count; p++) {
         memcpy(to, engine->param[p], (size_t)model->params[p].numel * sizeof(float));
         to += model->params[p].numel;
     }
+    engine_full_params_end(engine);
     *elements = count;
     return engine->packed;
+}
+
+dpb_status dpb_step_params_begin(dpb_step_engine *engine)
+{
+    return engine_full_params_begin(engine);
+}
+
+void dpb_step_params_end(dpb_step_engine *engine)
+{
+    engine_full_params_end(engine);
 }
 
 const float *dpb_step_param(const dpb_step_engine *engine, int index)
@@ -116,11 +135,14 @@ bool dpb_step_state(const dpb_step_engine *engine, int index, struct dpb_workloa
 
 void dpb_step_plant_divergence(dpb_step_engine *engine)
 {
+    float *first = engine->update[0].part.value ? engine->update[0].part.value
+                                                : engine->param[engine->update[0].part.param] +
+                                                          engine->update[0].part.first;
     uint32_t bits;
 
-    memcpy(&bits, engine->params, sizeof(bits));
+    memcpy(&bits, first, sizeof(bits));
     bits ^= 1;
-    memcpy(engine->params, &bits, sizeof(bits));
+    memcpy(first, &bits, sizeof(bits));
 }
 
 void dpb_step_exchanges(const dpb_step_engine *engine, struct dpb_step_exchanges *exchanges)

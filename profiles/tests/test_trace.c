@@ -499,11 +499,11 @@ static void test_overlap_goes_to_further_threads(void **state)
     assert_int_equal(dpb_trace_write(path, &info, events, 6), DPB_OK);
     assert_int_equal(count_events("X", "a", 2), 1);
     assert_int_equal(count_events("X", "in a", 2), 1);
-    assert_int_equal(count_events("X", "b", 4), 1);
-    assert_int_equal(count_events("X", "c", 6), 1);
+    assert_int_equal(count_events("X", "b", 2 + DPB_LANE_COUNT), 1);
+    assert_int_equal(count_events("X", "c", 2 + 2 * DPB_LANE_COUNT), 1);
     assert_int_equal(count_events("X", "d", 2), 1);
     assert_int_equal(count_events("X", "e", 2), 1);
-    assert_int_equal(count_events("M", "thread_name", 6), 1);
+    assert_int_equal(count_events("M", "thread_name", 2 + 2 * DPB_LANE_COUNT), 1);
     assert_int_equal(count_events("M", "thread_name", 1), 0); /* nothing on the host's lane */
     round_trip(events, events, 6, 0);
 }

@@ -4,6 +4,7 @@
 #include "dpb_comm_shm.h"
 #include "dpb_device_cpu.h"
 #include "dpb_experiment.h"
+#include "dpb_strategies.h"
 #include "dpb_workloads.h"
 
 static const struct dpb_workload_ops *const workloads[] = {

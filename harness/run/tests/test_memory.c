@@ -191,14 +191,14 @@ static void test_what_cannot_fit_is_refused_with_the_arithmetic(void **state)
 
     struct dpb_memory memory = {.ranks = 2, .total_bytes = 90 * MIB};
     for (int p = 0; p < DPB_MEMORY_PARTS; p++)
-        memory.part_bytes[p] = (p + 1) * MIB;
+        memory.part_bytes[p] = p == DPB_MEMORY_COMMUNICATION ? 0 : (p + 1) * MIB;
     struct dpb_str text = {0};
     dpb_memory_refusal(&memory, 16 * MIB, &text);
     assert_string_equal(text.text,
                         "memory: 2 ranks need 90.0 MiB, the limit is 16.0 MiB; each rank: "
                         "parameters 1.00 MiB + gradients 2.00 MiB + optimizer 3.00 MiB + "
-                        "activations 4.00 MiB + workspace 5.00 MiB + data 6.00 MiB + "
-                        "runtime 7.00 MiB");
+                        "strategy 5.00 MiB + activations 6.00 MiB + workspace 7.00 MiB + "
+                        "data 8.00 MiB + runtime 9.00 MiB");
     dpb_str_release(&text);
 }
 

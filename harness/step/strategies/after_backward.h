@@ -11,16 +11,18 @@ struct after_backward {
     int world_size;
     struct dpb_sync_services services;
     struct ready_set ready;
-    int unit_count; /* 0 before the first plan */
+    const struct dpb_unit_plan *plan; /* the engine's */
+    int *handle;                      /* per unit */
 };
 
 dpb_status after_backward_open(const struct dpb_strategy_ops *ops,
                                const struct dpb_strategy_config *config, dpb_strategy **strategy);
 void after_backward_close(dpb_strategy *strategy);
 
-/* Take over a plan that was made for `model`. */
+/* Take over a plan that was made for `model`, and put it in *plan; on failure it is released. */
 dpb_status after_backward_set_plan(dpb_strategy *strategy, const struct dpb_model *model,
-                                   const struct dpb_unit_plan *plan);
+                                   struct dpb_unit_plan *made, struct dpb_unit_plan *plan);
+int after_backward_messages(dpb_strategy *strategy, struct dpb_sync_message *messages);
 
 /* Hooks. */
 dpb_status after_backward_step_begin(dpb_strategy *strategy, int64_t step);

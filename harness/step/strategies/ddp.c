@@ -7,12 +7,13 @@
  * order in which gradients really became ready, the first of them smaller (1 MiB) so that
  * communication starts early. The optimizer starts when all buckets have been reduced. With
  * overlap off all buckets are launched after backward: the cost of the same messages, exposed. */
-#include "dpb_strategy.h"
+#include "dpb_strategies.h"
 
 #include <stdlib.h>
 
 #include "dpb_log.h"
 #include "ready_set.h"
+#include "unit_coll.h"
 
 #define FIRST_BUCKET_BYTES (INT64_C(1) << 20) /* kDefaultFirstBucketBytes */
 
@@ -26,6 +27,7 @@ struct ddp {
     const struct dpb_unit_plan *plan; /* the engine's */
     struct ready_set ready;
     int *pending;    /* per unit: gradients that are not ready */
+    int *handle;     /* per unit: its collective */
     int next_bucket; /* the first that has not been launched */
 };
 
@@ -63,6 +65,7 @@ static void ddp_close(dpb_strategy *strategy)
     if (!self)
         return;
     ready_set_release(&self->ready);
+    free(self->handle);
     free(self->pending);
     free(self);
 }
@@ -89,26 +92,40 @@ static dpb_status ddp_plan(dpb_strategy *strategy, const struct dpb_model *model
     else
         DPB_TRY(dpb_unit_plan_fused(model->params, model->param_count, NULL, &made));
 
+    int *handle = calloc((size_t)made.unit_count + 1, sizeof(*handle));
     pending = calloc((size_t)made.unit_count + 1, sizeof(*pending));
-    if (!pending) {
-        dpb_error("strategy \"ddp\": out of memory for %d buckets", made.unit_count);
-        dpb_unit_plan_release(&made);
-        return DPB_ERR_NO_MEMORY;
-    }
-    const dpb_status st = ready_set_init(&self->ready, model);
+    const dpb_status st =
+            pending && handle ? ready_set_init(&self->ready, model) : DPB_ERR_NO_MEMORY;
     if (st < 0) {
+        dpb_error("strategy \"ddp\": no room for a plan of %d buckets", made.unit_count);
         free(pending);
+        free(handle);
         dpb_unit_plan_release(&made);
         return st;
     }
 
     free(self->pending);
+    free(self->handle);
     self->pending = pending;
+    self->handle = handle;
     self->rebuilt = ready_order != NULL;
     *plan = made;
     self->plan = plan;
     reset(self);
     return DPB_OK;
+}
+
+static int ddp_messages(dpb_strategy *strategy, struct dpb_sync_message *messages)
+{
+    const struct ddp *self = (const struct ddp *)strategy;
+
+    if (self->world_size == 1)
+        return 0;
+    for (int u = 0; messages && u < self->plan->unit_count; u++)
+        messages[u] =
+                unit_coll_message(self->plan, u, DPB_COLL_ALL_REDUCE,
+                                  self->overlap ? DPB_SYNC_GRADIENT : DPB_SYNC_AFTER_BACKWARD);
+    return self->plan->unit_count;
 }
 
 static bool ddp_replan_after(dpb_strategy *strategy, int64_t step)
@@ -138,7 +155,8 @@ static dpb_status launch_complete(struct ddp *self)
     if (self->world_size == 1)
         return DPB_OK;
     while (self->next_bucket < self->plan->unit_count && self->pending[self->next_bucket] == 0) {
-        DPB_TRY(self->services.launch(self->services.ctx, self->next_bucket, DPB_COLL_ALL_REDUCE));
+        DPB_TRY(unit_coll_start(&self->services, self->plan, self->next_bucket, DPB_COLL_ALL_REDUCE,
+                                &self->handle[self->next_bucket]));
         self->next_bucket++;
     }
     return DPB_OK;
@@ -167,7 +185,7 @@ static dpb_status ddp_before_optimizer(dpb_strategy *strategy)
 
     /* The optimizer reads every gradient: wait for what was launched, which is everything. */
     for (int u = 0; u < self->next_bucket; u++)
-        DPB_TRY(self->services.wait(self->services.ctx, u));
+        DPB_TRY(self->services.wait(self->services.ctx, self->handle[u]));
     return DPB_OK;
 }
 
@@ -223,6 +241,7 @@ const struct dpb_strategy_ops dpb_strategy_ddp_ops = {
         .close = ddp_close,
         .plan = ddp_plan,
         .replan_after = ddp_replan_after,
+        .messages = ddp_messages,
         .describe = ddp_describe,
         .step_begin = ddp_step_begin,
         .grad_ready = ddp_grad_ready,

@@ -4,6 +4,7 @@
  * every tensor, a bias of ten elements too, pays the full latency of a collective: the baseline
  * that says what buckets gain. The optimizer starts after the last reduction. */
 #include "after_backward.h"
+#include "dpb_strategies.h"
 
 #include <stdlib.h>
 
@@ -32,13 +33,7 @@ static dpb_status naive_plan(dpb_strategy *strategy, const struct dpb_model *mod
     free(registration);
     DPB_TRY(st);
 
-    st = after_backward_set_plan(strategy, model, &per_param);
-    if (st < 0) {
-        dpb_unit_plan_release(&per_param);
-        return st;
-    }
-    *plan = per_param;
-    return DPB_OK;
+    return after_backward_set_plan(strategy, model, &per_param, plan);
 }
 
 const struct dpb_strategy_ops dpb_strategy_naive_ops = {
@@ -48,6 +43,7 @@ const struct dpb_strategy_ops dpb_strategy_naive_ops = {
         .open = naive_open,
         .close = after_backward_close,
         .plan = naive_plan,
+        .messages = after_backward_messages,
         .step_begin = after_backward_step_begin,
         .grad_ready = after_backward_grad_ready,
         .backward_end = after_backward_backward_end,

@@ -5,6 +5,7 @@
  * is the baseline that says what overlap gains, and the best case for a network without latency to
  * hide. The optimizer starts when the reduction has ended. */
 #include "after_backward.h"
+#include "dpb_strategies.h"
 
 static dpb_status none_open(const struct dpb_strategy_config *config, dpb_strategy **strategy)
 {
@@ -15,17 +16,10 @@ static dpb_status none_plan(dpb_strategy *strategy, const struct dpb_model *mode
                             const int *ready_order, struct dpb_unit_plan *plan)
 {
     struct dpb_unit_plan fused;
-    dpb_status st;
 
     (void)ready_order; /* one unit: the order of its members changes nothing */
     DPB_TRY(dpb_unit_plan_fused(model->params, model->param_count, NULL, &fused));
-    st = after_backward_set_plan(strategy, model, &fused);
-    if (st < 0) {
-        dpb_unit_plan_release(&fused);
-        return st;
-    }
-    *plan = fused;
-    return DPB_OK;
+    return after_backward_set_plan(strategy, model, &fused, plan);
 }
 
 const struct dpb_strategy_ops dpb_strategy_none_ops = {
@@ -35,6 +29,7 @@ const struct dpb_strategy_ops dpb_strategy_none_ops = {
         .open = none_open,
         .close = after_backward_close,
         .plan = none_plan,
+        .messages = after_backward_messages,
         .step_begin = after_backward_step_begin,
         .grad_ready = after_backward_grad_ready,
         .backward_end = after_backward_backward_end,

@@ -3,6 +3,7 @@
 
 #include "dpb_device_cpu.h"
 #include "dpb_log.h"
+#include "dpb_strategies.h"
 
 static const struct dpb_ddp_options small_buckets = {
         .bucket_bytes = 196, .first_bucket_bytes = 200, .overlap = true};
@@ -38,6 +39,7 @@ void rig_init(struct rig *rig, const struct dpb_strategy_ops *strategy, int worl
             .source = tiny_source_of(&rig->source),
             .batch_max = RIG_BATCH,
             .global_batch = RIG_BATCH,
+            .accumulate = 1,
             .seed = RIG_SEED,
             .optimizer = {.kind = DPB_OPTIMIZER_SGD, .lr = 0.25, .momentum = 0.5},
             .progress = keep_progress,
@@ -56,6 +58,21 @@ void rig_steps(struct rig *rig, int count)
 
     for (int i = 0; i < count; i++)
         assert_int_equal(dpb_step_run(rig->engine, &times), DPB_OK);
+}
+
+void rig_predict(const struct rig *rig, struct dpb_step_memory *memory)
+{
+    const struct dpb_step_shape shape = {
+            .model = rig->config.workload->model(rig->config.workload_options),
+            .optimizer = &rig->config.optimizer,
+            .strategy = rig->config.strategy,
+            .strategy_options = rig->config.strategy_options,
+            .bucket_given = rig->config.bucket_given,
+            .ranks = rig->comm.base.size,
+            .accumulate = rig->config.accumulate,
+    };
+
+    assert_int_equal(dpb_step_memory_predict(&shape, 0, memory), DPB_OK);
 }
 
 void rig_release(struct rig *rig)

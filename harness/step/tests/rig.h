@@ -27,6 +27,8 @@ struct rig {
 void rig_init(struct rig *rig, const struct dpb_strategy_ops *strategy, int world_size);
 void rig_open(struct rig *rig);
 void rig_steps(struct rig *rig, int count);
+/* What the engine says beforehand of the memory of rank 0. */
+void rig_predict(const struct rig *rig, struct dpb_step_memory *memory);
 void rig_release(struct rig *rig);
 
 bool rig_has_logged(const struct rig *rig, const char *text);

@@ -5,6 +5,7 @@
 #include <math.h>
 
 #include "rig.h"
+#include "dpb_strategies.h"
 
 enum {
     IN_WEIGHT,
@@ -104,7 +105,7 @@ static void expect_state(struct dpb_optimizer_config optimizer, int64_t bytes)
     memory = dpb_step_memory_json(rig.engine);
     assert_int_equal(dpb_json_as_int(dpb_json_get(memory, "optimizer"), -1), bytes);
     dpb_json_free(memory);
-    dpb_step_memory_predict(tiny_workload_ops.model(&rig.options), &optimizer, &predicted);
+    rig_predict(&rig, &predicted);
     assert_int_equal(predicted.optimizer, bytes);
     rig_release(&rig);
 }

@@ -8,6 +8,7 @@
 
 #include "deferred_device.h"
 #include "rig.h"
+#include "dpb_strategies.h"
 
 /* ---- arithmetic ---- */
 
@@ -59,6 +60,64 @@ static void test_one_rank_is_plain_training(void **state)
     }
     for (int p = 0; p < TINY_PARAMS; p++)
         free(expected[p]);
+}
+
+/* Micro-batches of a step are one batch, bit by bit, and communicate once. */
+static void test_micro_batches_are_one_batch(void **state)
+{
+    static const struct dpb_strategy_ops *const strategies[] = {
+            &dpb_strategy_none_ops, &dpb_strategy_naive_ops, &dpb_strategy_ddp_ops};
+    float *expected[TINY_PARAMS];
+
+    (void)state;
+    train_by_hand(3, expected);
+    for (size_t s = 0; s < sizeof(strategies) / sizeof(strategies[0]); s++) {
+        int starts = 0;
+
+        for (int64_t micro_batches = 1; micro_batches <= 4; micro_batches *= 2) {
+            struct rig rig;
+
+            rig_init(&rig, strategies[s], 1);
+            rig.config.accumulate = micro_batches;
+            rig.source.global_batch = rig.source.count = RIG_BATCH / micro_batches;
+            rig_open(&rig);
+            rig_steps(&rig, 3);
+            assert_int_equal(rig.source.asked, 3 * micro_batches);
+            for (int p = 0; p < TINY_PARAMS; p++)
+                assert_memory_equal(dpb_step_param(rig.engine, p), expected[p],
+                                    (size_t)tiny_numel(p) * sizeof(float));
+            rig_release(&rig);
+
+            rig_init(&rig, strategies[s], 2);
+            rig.config.accumulate = micro_batches;
+            rig.source.global_batch = rig.source.count = RIG_BATCH / micro_batches;
+            rig_open(&rig);
+            rig_steps(&rig, 3);
+            assert_true(rig.comm.starts > 0 && (starts == 0 || rig.comm.starts == starts));
+            starts = rig.comm.starts;
+            rig_release(&rig);
+        }
+    }
+    for (int p = 0; p < TINY_PARAMS; p++)
+        free(expected[p]);
+}
+
+/* The source ends in the middle of a step: no step was made of it. */
+static void test_an_end_between_micro_batches(void **state)
+{
+    struct dpb_step_times times;
+    struct rig rig;
+
+    (void)state;
+    rig_init(&rig, &dpb_strategy_ddp_ops, 1);
+    rig.config.accumulate = 2;
+    rig.source.global_batch = rig.source.count = RIG_BATCH / 2;
+    rig.source.steps = 3;
+    rig_open(&rig);
+    rig_steps(&rig, 1);
+    assert_int_equal(dpb_step_run(rig.engine, &times), DPB_END);
+    assert_int_equal(dpb_step_count(rig.engine), 1);
+    rig_release(&rig);
 }
 
 static void test_gradients_are_averaged_or_summed(void **state)
@@ -130,17 +189,18 @@ static void test_memory_and_layout(void **state)
     memory = dpb_step_memory_json(rig.engine);
     assert_int_equal(dpb_json_as_int(dpb_json_get(memory, "parameters"), -1), expected * 4);
     assert_int_equal(dpb_json_as_int(dpb_json_get(memory, "optimizer"), -1), expected * 4);
-    assert_int_equal(dpb_json_as_int(dpb_json_get(memory, "gradients"), -1), expected * 4);
+    /* one unit, without gaps */
+    assert_int_equal(dpb_json_as_int(dpb_json_get(memory, "gradients"), -1),
+                     (at * 4 + 63) / 64 * 64);
     assert_true(dpb_json_as_int(dpb_json_get(memory, "activations"), -1) > 0);
     assert_int_equal(dpb_json_as_int(dpb_json_get(memory, "state"), -1),
                      TINY_STATES * TINY_STATE_ELEMENTS * 4);
     assert_int_equal(dpb_json_as_int(dpb_json_get(memory, "exchange"), -1), 0);
     dpb_json_free(memory);
-    dpb_step_memory_predict(rig.config.workload->model(rig.config.workload_options),
-                            &rig.config.optimizer, &predicted);
+    rig_predict(&rig, &predicted);
     assert_int_equal(predicted.parameters, expected * 4);
     assert_int_equal(predicted.optimizer, expected * 4);
-    assert_int_equal(predicted.gradients, expected * 4);
+    assert_int_equal(predicted.gradients, (at * 4 + 63) / 64 * 64);
     rig_release(&rig);
 }
 
@@ -530,6 +590,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
             cmocka_unit_test(test_one_rank_is_plain_training),
+            cmocka_unit_test(test_micro_batches_are_one_batch),
+            cmocka_unit_test(test_an_end_between_micro_batches),
             cmocka_unit_test(test_gradients_are_averaged_or_summed),
             cmocka_unit_test(test_loss_that_is_not_finite_is_reported),
             cmocka_unit_test(test_memory_and_layout),

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "rig.h"
+#include "dpb_strategies.h"
 
 /* Opening fails with `expected`; the log says why. */
 static void expect_open(struct rig *rig, dpb_status expected, const char *logged, int aborts)
@@ -216,6 +217,8 @@ static void test_workloads_that_misbehave(void **state)
                             "parameter number 5");
     expect_workload_failure((struct tiny_options){.forget_last = true}, DPB_ERR_INTERNAL,
                             "backward ended without parameter \"in.bias\" (4 of 5");
+    expect_workload_failure((struct tiny_options){.use_unannounced = true}, DPB_ERR_INTERNAL,
+                            "a gradient of \"out.weight\" whose use it has not announced");
     expect_workload_failure((struct tiny_options){.fail_forward = 1}, DPB_ERR_VENDOR,
                             "forward fails");
     expect_workload_failure((struct tiny_options){.fail_backward = 1}, DPB_ERR_VENDOR,
@@ -317,6 +320,7 @@ enum misdeed {
     LAUNCH_UNKNOWN,
     WAIT_FOR_NOTHING,
     WAIT_UNKNOWN,
+    ALLOC_TOO_LATE,
     FORGET_TO_WAIT
 };
 
@@ -351,6 +355,29 @@ static dpb_status bad_plan(dpb_strategy *strategy, const struct dpb_model *model
     return dpb_unit_plan_fused(model->params, model->param_count, ready_order, plan);
 }
 
+static int bad_messages(dpb_strategy *strategy, struct dpb_sync_message *messages)
+{
+    (void)strategy;
+    (void)messages;
+    return 0;
+}
+
+static dpb_status start(const struct bad_strategy *self, int unit)
+{
+    const struct dpb_sync_services *services = &self->services;
+    const struct dpb_sync_coll coll = {
+            .kind = DPB_COLL_ALL_REDUCE,
+            .dtype = DPB_F32,
+            .buffer = services->unit_data(services->ctx, 0),
+            .count = 1,
+            .scale = 1.0f,
+            .unit = unit,
+    };
+    int handle;
+
+    return services->start(services->ctx, &coll, &handle);
+}
+
 static dpb_status bad_grad_ready(dpb_strategy *strategy, int param)
 {
     struct bad_strategy *self = (struct bad_strategy *)strategy;
@@ -358,7 +385,7 @@ static dpb_status bad_grad_ready(dpb_strategy *strategy, int param)
     (void)param;
     self->ready_count++;
     if (self->misdeed == LAUNCH_TOO_EARLY && self->ready_count == TINY_PARAMS - 1)
-        return self->services.launch(self->services.ctx, 0, DPB_COLL_ALL_REDUCE);
+        return start(self, 0);
     return DPB_OK;
 }
 
@@ -366,19 +393,22 @@ static dpb_status bad_before_optimizer(dpb_strategy *strategy)
 {
     struct bad_strategy *self = (struct bad_strategy *)strategy;
     const struct dpb_sync_services *services = &self->services;
+    void *memory;
 
     switch (self->misdeed) {
     case LAUNCH_TWICE:
-        DPB_TRY(services->launch(services->ctx, 0, DPB_COLL_ALL_REDUCE));
-        return services->launch(services->ctx, 0, DPB_COLL_ALL_REDUCE);
+        DPB_TRY(start(self, 0));
+        return start(self, 0);
     case LAUNCH_UNKNOWN:
-        return services->launch(services->ctx, 1, DPB_COLL_ALL_REDUCE);
+        return start(self, 1);
     case WAIT_FOR_NOTHING:
         return services->wait(services->ctx, 0);
     case WAIT_UNKNOWN:
         return services->wait(services->ctx, -1);
     case FORGET_TO_WAIT:
-        return services->launch(services->ctx, 0, DPB_COLL_ALL_REDUCE);
+        return start(self, 0);
+    case ALLOC_TOO_LATE:
+        return services->shared_alloc(services->ctx, 64, &memory);
     case LAUNCH_TOO_EARLY:
         break;
     }
@@ -392,6 +422,7 @@ static const struct dpb_strategy_ops bad_strategy_ops = {
         .open = bad_open,
         .close = bad_close,
         .plan = bad_plan,
+        .messages = bad_messages,
         .grad_ready = bad_grad_ready,
         .before_optimizer = bad_before_optimizer,
 };
@@ -402,12 +433,13 @@ static void test_strategies_that_misbehave(void **state)
         enum misdeed misdeed;
         const char *logged;
     } expected[] = {
-            {LAUNCH_TOO_EARLY, "launches unit 0 before all its gradients are ready"},
-            {LAUNCH_TWICE, "launches unit 0 while it is in flight"},
-            {LAUNCH_UNKNOWN, "on unit 1 of 1"},
-            {WAIT_FOR_NOTHING, "waits for unit 0, on which nothing is in flight"},
-            {WAIT_UNKNOWN, "waits for unit -1"},
-            {FORGET_TO_WAIT, "lets the optimizer start while unit 0 is in flight"},
+            {LAUNCH_TOO_EARLY, "reduces a unit before all its gradients are ready (unit 0)"},
+            {LAUNCH_TWICE, "starts a collective where one is under way (unit 0)"},
+            {LAUNCH_UNKNOWN, "names a unit that the plan has not (unit 1)"},
+            {WAIT_FOR_NOTHING, "waits for collective 0, which is not under way"},
+            {WAIT_UNKNOWN, "waits for collective -1, which is not under way"},
+            {FORGET_TO_WAIT, "lets the optimizer start while a collective is under way (unit 0)"},
+            {ALLOC_TOO_LATE, "asks for 64 bytes of shared memory outside of place()"},
     };
 
     (void)state;

@@ -7,6 +7,7 @@
 #include "dpb_comm_shm.h"
 #include "dpb_device_cpu.h"
 #include "dpb_log.h"
+#include "dpb_strategies.h"
 #include "dpb_str.h"
 
 #include "forked.h"
@@ -146,6 +147,7 @@ static void run_rank(int rank, void *shared)
                 .source = tiny_source_of(&source),
                 .batch_max = run->share[rank],
                 .global_batch = source.global_batch,
+                .accumulate = 1,
                 .seed = 3,
                 .optimizer = run->optimizer[rank],
                 .sum_gradients = run->sum_gradients,

@@ -3,7 +3,7 @@
 
 #include "dpb_log.h"
 #include "dpb_str.h"
-#include "dpb_strategy.h"
+#include "dpb_strategies.h"
 
 /* Four tensors of 4, 8, 8 and 4 elements, ready from the last to the first. */
 #define PARAM_COUNT 4
@@ -28,21 +28,31 @@ struct fake {
     int errors_logged;
 };
 
-static dpb_status fake_launch(void *ctx, int unit, enum dpb_coll_kind kind)
+static void *fake_unit_data(void *ctx, int unit)
 {
-    struct fake *fake = ctx;
-
-    assert_int_equal(kind, DPB_COLL_ALL_REDUCE);
-    dpb_str_appendf(&fake->log, "L%d ", unit);
-    return unit == fake->fail_unit ? DPB_ERR_RANK_FAILED : DPB_OK;
+    (void)unit;
+    return ctx;
 }
 
-static dpb_status fake_wait(void *ctx, int unit)
+/* A unit is its own handle. */
+static dpb_status fake_start(void *ctx, const struct dpb_sync_coll *coll, int *handle)
 {
     struct fake *fake = ctx;
 
-    dpb_str_appendf(&fake->log, "W%d ", unit);
-    return unit == fake->fail_unit ? DPB_ERR_TIMEOUT : DPB_OK;
+    assert_int_equal(coll->kind, DPB_COLL_ALL_REDUCE);
+    assert_int_equal(coll->count, fake->plan.units[coll->unit].elements);
+    assert_float_equal(coll->scale, 0.5, 0.0);
+    dpb_str_appendf(&fake->log, "L%d ", coll->unit);
+    *handle = coll->unit;
+    return coll->unit == fake->fail_unit ? DPB_ERR_RANK_FAILED : DPB_OK;
+}
+
+static dpb_status fake_wait(void *ctx, int handle)
+{
+    struct fake *fake = ctx;
+
+    dpb_str_appendf(&fake->log, "W%d ", handle);
+    return handle == fake->fail_unit ? DPB_ERR_TIMEOUT : DPB_OK;
 }
 
 static void count_line(void *ctx, enum dpb_log_level level, const char *line)
@@ -59,7 +69,12 @@ static void fake_open(struct fake *fake, const struct dpb_strategy_ops *ops, int
             .world_size = world_size,
             .options = options,
             .bucket_given = bucket_given,
-            .services = {.ctx = fake, .launch = fake_launch, .wait = fake_wait},
+            .ranks_per_node = world_size,
+            .services = {.ctx = fake,
+                         .average = 0.5f,
+                         .unit_data = fake_unit_data,
+                         .start = fake_start,
+                         .wait = fake_wait},
     };
 
     *fake = (struct fake){.fail_unit = -1, .ops = ops};
@@ -346,7 +361,7 @@ static void test_ops_check_of_strategies(void **state)
         change;                                                                                    \
         assert_int_equal(dpb_strategy_ops_check(&bad), DPB_ERR_INTERNAL);                          \
     } while (0)
-    EXPECT_BAD(bad.version = 2);
+    EXPECT_BAD(bad.version = DPB_STRATEGY_OPS_VERSION + 1);
     EXPECT_BAD(bad.name = NULL);
     EXPECT_BAD(bad.name = "");
     EXPECT_BAD(bad.summary = NULL);
@@ -355,11 +370,14 @@ static void test_ops_check_of_strategies(void **state)
     EXPECT_BAD(bad.plan = NULL);
     EXPECT_BAD(bad.grad_ready = NULL);
     EXPECT_BAD(bad.before_optimizer = NULL);
+    EXPECT_BAD(bad.messages = NULL);
+    EXPECT_BAD(bad.flags |= DPB_STRATEGY_SHARDS_PARAMETERS);
+    EXPECT_BAD(bad.flags |= DPB_STRATEGY_REPLICAS_DIFFER);
     EXPECT_BAD((other = *bad.options, other.owner = "naive", bad.options = &other));
     EXPECT_BAD((other = *bad.options, other.kind = "comm", bad.options = &other));
 #undef EXPECT_BAD
     assert_int_equal(dpb_strategy_ops_check(NULL), DPB_ERR_INTERNAL);
-    assert_int_equal(logged, 12);
+    assert_int_equal(logged, 15);
     dpb_log_set_sink(NULL, NULL);
 }
 

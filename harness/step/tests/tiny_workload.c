@@ -12,6 +12,7 @@ struct dpb_workload {
     float *param[TINY_PARAMS], *grad[TINY_PARAMS];
     int64_t forwards, backwards;
     const struct dpb_rank_services *ranks;
+    const struct dpb_param_watch *watch;
     int32_t *exchanged[2]; /* one element each */
     float kept[TINY_STATES][TINY_STATE_ELEMENTS];
     int64_t updates;
@@ -123,6 +124,7 @@ static dpb_status tiny_open(const struct dpb_workload_config *config, dpb_worklo
     if (!self)
         return DPB_ERR_NO_MEMORY;
     self->ranks = config->ranks;
+    self->watch = config->watch;
     self->base.ops = &tiny_workload_ops;
     self->launcher = config->launcher;
     self->options = *(const struct tiny_options *)config->options;
@@ -229,6 +231,8 @@ static dpb_status tiny_forward(dpb_workload *workload, const struct dpb_batch *b
         return DPB_ERR_VENDOR;
     }
     (void)training;
+    for (int p = 0; p < param_count(workload); p++)
+        DPB_TRY(dpb_param_use(workload->watch, p, DPB_PASS_FORWARD));
     dpb_range_begin(workload->launcher->recorder, DPB_LANE_HOST, DPB_EVENT_COMPUTE, "tiny.forward",
                     -1);
     for (int64_t s = 0; s < batch->samples; s++) {
@@ -260,6 +264,8 @@ static dpb_status tiny_backward(dpb_workload *workload, const struct dpb_batch *
     for (int n = 0; n < count; n++) {
         const int p = order[n];
 
+        if (!options->use_unannounced)
+            DPB_TRY(dpb_param_use(workload->watch, p, DPB_PASS_BACKWARD));
         for (int64_t i = 0; i < tiny_params[p].numel; i++) {
             const float value = workload->param[p][i];
             float sum = 0.0f;

@@ -21,11 +21,12 @@ enum tiny_exchange {
 
 /* What may go wrong; {0} is a sound workload of all parameters. */
 struct tiny_options {
-    int param_count;     /* 0: all */
-    bool other_order;    /* gradients become ready in registration order */
-    bool report_twice;   /* the first ready parameter, again */
-    bool forget_last;    /* do not report the last ready parameter */
-    bool report_unknown; /* a parameter that is not there */
+    int param_count;      /* 0: all */
+    bool other_order;     /* gradients become ready in registration order */
+    bool report_twice;    /* the first ready parameter, again */
+    bool forget_last;     /* do not report the last ready parameter */
+    bool report_unknown;  /* a parameter that is not there */
+    bool use_unannounced; /* gradients of parameters whose use it did not announce */
     bool nan_loss;
     int64_t fail_forward;  /* number of the forward pass that fails, from 1; 0: none */
     int64_t fail_backward; /* the same of the backward pass */
