@@ -3,8 +3,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
-#include <unistd.h>
 
 #include <libsmartcols/libsmartcols.h>
 
@@ -283,18 +281,9 @@ static void print_left_out(const struct layout *layout, FILE *out, size_t width)
         fputs("\n", out);
 }
 
-static size_t terminal_width(FILE *out)
-{
-    struct winsize size;
-
-    if (fileno(out) >= 0 && ioctl(fileno(out), TIOCGWINSZ, &size) == 0 && size.ws_col > 0)
-        return size.ws_col;
-    return 80;
-}
-
 dpb_status dpb_report_table(const struct dpb_summary *summary, FILE *out, int width)
 {
-    size_t columns = width > 0 ? (size_t)width : terminal_width(out);
+    size_t columns = width > 0 ? (size_t)width : dpb_view_terminal_width(out);
     struct libscols_table *table = scols_new_table();
     struct layout layout;
     int failed;

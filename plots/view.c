@@ -3,8 +3,19 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
 
 #include "dpb_units.h"
+
+size_t dpb_view_terminal_width(FILE *out)
+{
+    struct winsize size;
+
+    if (fileno(out) >= 0 && ioctl(fileno(out), TIOCGWINSZ, &size) == 0 && size.ws_col > 0)
+        return size.ws_col;
+    return 80;
+}
 
 static void add_axis(struct dpb_axes *axes, const char *name)
 {

@@ -4,6 +4,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdio.h>
 
 #include "dpb_str.h"
 #include "dpb_summary.h"
@@ -12,6 +13,9 @@
 
 /* What stands for a number that does not exist. ASCII, for terminals. */
 #define DPB_VIEW_ABSENT "-"
+
+/* Columns of the terminal that `out` is; 80 where it is none. */
+size_t dpb_view_terminal_width(FILE *out);
 
 /* The options that vary between the cells, without ranks. */
 struct dpb_axes {
