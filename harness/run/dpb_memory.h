@@ -15,6 +15,7 @@
 #include "dpb_plan.h"
 #include "dpb_registry.h"
 #include "dpb_status.h"
+#include "dpb_step.h"
 #include "dpb_str.h"
 
 #ifdef __cplusplus
@@ -46,6 +47,11 @@ struct dpb_memory {
     int64_t total_bytes;                       /* of all ranks, what they share counted once */
     bool at_least;                             /* some part is not known */
 };
+
+/* What the step engine's memory and plan depend on, of a resolved cell; `shape` borrows `optimizer`
+ * and the config's option structs. */
+void dpb_step_shape_of(const struct dpb_registry *registry, const dpb_config *config,
+                       struct dpb_optimizer_config *optimizer, struct dpb_step_shape *shape);
 
 /* Predict a resolved cell. Sums beyond int64_t stay at its maximum. */
 void dpb_memory_predict(const struct dpb_registry *registry, const dpb_config *config,

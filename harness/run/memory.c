@@ -177,6 +177,24 @@ static void predict_engine(const struct dpb_step_shape *shape, struct dpb_memory
     }
 }
 
+void dpb_step_shape_of(const struct dpb_registry *registry, const dpb_config *config,
+                       struct dpb_optimizer_config *optimizer, struct dpb_step_shape *shape)
+{
+    const struct dpb_experiment *e = dpb_config_struct(config, "experiment");
+
+    *optimizer = dpb_experiment_optimizer(e);
+    *shape = (struct dpb_step_shape){
+            .model = dpb_registry_workload(registry, e->workload)
+                             ->model(dpb_config_struct(config, "workload")),
+            .optimizer = optimizer,
+            .strategy = dpb_registry_strategy(registry, e->strategy),
+            .strategy_options = dpb_config_struct(config, "strategy"),
+            .bucket_given = dpb_config_is_explicit(config, "bucket"),
+            .ranks = (int)e->ranks,
+            .accumulate = 1,
+    };
+}
+
 void dpb_memory_predict(const struct dpb_registry *registry, const dpb_config *config,
                         struct dpb_memory *memory)
 {
@@ -185,17 +203,10 @@ void dpb_memory_predict(const struct dpb_registry *registry, const dpb_config *c
     const struct dpb_comm_ops *comm = dpb_registry_comm(registry, e->comm);
     const void *options = dpb_config_struct(config, "workload");
     const struct dpb_model *model = workload->model(options);
-    const struct dpb_optimizer_config optimizer = dpb_experiment_optimizer(e);
-    const struct dpb_step_shape shape = {
-            .model = model,
-            .optimizer = &optimizer,
-            .strategy = dpb_registry_strategy(registry, e->strategy),
-            .strategy_options = dpb_config_struct(config, "strategy"),
-            .bucket_given = dpb_config_is_explicit(config, "bucket"),
-            .ranks = (int)e->ranks,
-            .accumulate = 1,
-    };
+    struct dpb_optimizer_config optimizer;
+    struct dpb_step_shape shape;
 
+    dpb_step_shape_of(registry, config, &optimizer, &shape);
     *memory = (struct dpb_memory){.ranks = e->ranks};
     predict_engine(&shape, memory);
     if (workload->activation_bytes_for)
