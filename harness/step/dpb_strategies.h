@@ -16,12 +16,22 @@ extern const struct dpb_strategy_ops dpb_strategy_naive_ops;
 /* PyTorch DistributedDataParallel. */
 extern const struct dpb_strategy_ops dpb_strategy_ddp_ops;
 
+/* What replaces the all-reduce of a bucket (DDP's register_comm_hook). */
+enum dpb_ddp_hook {
+    DPB_DDP_HOOK_NONE,
+    DPB_DDP_HOOK_ALLREDUCE,
+    DPB_DDP_HOOK_FP16,
+    DPB_DDP_HOOK_BF16,
+    DPB_DDP_HOOK_POWERSGD
+};
+
 /* Options of ddp. */
 struct dpb_ddp_options {
     int64_t bucket_bytes;
     int64_t first_bucket_bytes; /* DPB_AUTO: 1 MiB when --bucket was left at its default, else as
                                    --bucket (PyTorch 2.x, bucket_bytes_cap_default) */
     bool overlap;
+    int hook; /* enum dpb_ddp_hook */
 };
 
 #ifdef __cplusplus
