@@ -20,6 +20,17 @@ const char *dpb_coll_text(enum dpb_coll_kind kind)
     return text_of[kind];
 }
 
+bool dpb_coll_reduces(enum dpb_coll_kind kind)
+{
+    return kind == DPB_COLL_ALL_REDUCE || kind == DPB_COLL_REDUCE_SCATTER ||
+           kind == DPB_COLL_REDUCE;
+}
+
+bool dpb_coll_has_root(enum dpb_coll_kind kind)
+{
+    return kind == DPB_COLL_BROADCAST || kind == DPB_COLL_REDUCE;
+}
+
 double dpb_coll_busbw_factor(enum dpb_coll_kind kind, int ranks)
 {
     int numerator = 0;

@@ -36,6 +36,7 @@ extern "C" {
     X(DPB_COLL_REDUCE_SCATTER, "reduce-scatter", (ranks - 1))                                      \
     X(DPB_COLL_ALL_GATHER, "all-gather", (ranks - 1))                                              \
     X(DPB_COLL_BROADCAST, "broadcast", ranks)                                                      \
+    X(DPB_COLL_REDUCE, "reduce", ranks)                                                            \
     X(DPB_COLL_ALL_TO_ALL, "all-to-all", (ranks - 1))
 
 enum dpb_coll_kind {
@@ -46,6 +47,10 @@ enum dpb_coll_kind {
 };
 
 const char *dpb_coll_text(enum dpb_coll_kind kind);
+
+/* Does it sum (and use `scale`)? Does it use `root`? */
+bool dpb_coll_reduces(enum dpb_coll_kind kind);
+bool dpb_coll_has_root(enum dpb_coll_kind kind);
 
 /* Bus-bandwidth factor; NaN with one rank for kinds whose factor is then 0 (there is no bus). */
 double dpb_coll_busbw_factor(enum dpb_coll_kind kind, int ranks);
@@ -61,7 +66,8 @@ struct dpb_coll {
     int64_t count; /* elements of the whole buffer, also for reduce-scatter and all-gather.
                       all-to-all: a multiple of the ranks; part i of rank r becomes part r of rank
                       i, in place */
-    int root;      /* broadcast */
+    int root;      /* broadcast; reduce, which leaves the sum in root's buffer and anything in those
+                      of the others */
     float scale;   /* reductions: each rank's contribution is multiplied by it before it is summed
                       (NCCL's PreMulSum, DDP's division by the world size); 1 for a plain sum */
     int tag;       /* for messages and traces: the bucket's number */

@@ -3,17 +3,18 @@
  * Pure formulas (Thakur, Rabenseifner and Gropp, "Optimization of Collective Communication
  * Operations in MPICH", 2005): latency alpha per step, bandwidth BW per rank and direction.
  *
- *     ring    all-reduce                    2 (P-1) alpha + 2 (P-1)/P B / BW
+ *     ring    all-reduce, reduce            2 (P-1) alpha + 2 (P-1)/P B / BW
  *             reduce-scatter, all-gather,     (P-1) alpha +   (P-1)/P B / BW
  *             all-to-all
- *     direct  all-reduce                        2 alpha   + 2 (P-1)/P B / BW
+ *     direct  all-reduce, reduce                2 alpha   + 2 (P-1)/P B / BW
  *             reduce-scatter, all-gather,         alpha   +   (P-1)/P B / BW
  *             all-to-all
  *     both    broadcast                     ceil(log2 P) (alpha + B / BW)
  *
  * Each half of a direct all-reduce is one exchange with all peers; a broadcast is a binomial tree.
- * All-to-all is one exchange with all peers, or, under "ring", with one peer after the other.
- * With one rank everything is 0. */
+ * A direct reduce sums like a reduce-scatter and then gathers to the root; round a ring it is a
+ * chain that ends at the root, in P pieces that follow each other. All-to-all is one exchange with
+ * all peers, or, under "ring", with one peer after the other. With one rank everything is 0. */
 #ifndef DPB_LINK_MODEL_H
 #define DPB_LINK_MODEL_H
 

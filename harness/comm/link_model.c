@@ -47,6 +47,11 @@ int64_t dpb_link_wire_ns(const struct dpb_link *link, enum dpb_algorithm algorit
         latencies = tree_rounds(ranks);
         share = tree_rounds(ranks);
         break;
+    case DPB_COLL_REDUCE:
+        /* A chain of P - 1 hops for P pieces, or two exchanges. */
+        latencies = 2 * hops;
+        share = 2.0 * (ranks - 1) / ranks;
+        break;
     case DPB_COLL_COUNT:
         break;
     }
@@ -81,6 +86,13 @@ int64_t dpb_algorithm_wire_bytes(enum dpb_algorithm algorithm, enum dpb_coll_kin
         break;
     case DPB_COLL_BROADCAST:
         elements = tree_children(ranks, rank, root) * count;
+        break;
+    case DPB_COLL_REDUCE:
+        /* Along the chain every piece once; or the parts that others sum, and the own sum. */
+        if (rank != root)
+            elements = count;
+        else if (algorithm == DPB_ALGORITHM_DIRECT)
+            elements = scatter;
         break;
     case DPB_COLL_ALL_TO_ALL:
         elements = (ranks - 1) * (count / ranks);

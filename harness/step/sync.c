@@ -168,11 +168,6 @@ static dpb_status misuse(const struct dpb_step_engine *engine, const char *what,
     return DPB_ERR_INTERNAL;
 }
 
-static bool reduces(enum dpb_coll_kind kind)
-{
-    return kind == DPB_COLL_ALL_REDUCE || kind == DPB_COLL_REDUCE_SCATTER;
-}
-
 /* Nothing is reduced in a unit's place before all its gradients are there. */
 static dpb_status check_coll(const struct dpb_step_engine *engine, const struct dpb_sync_coll *coll)
 {
@@ -188,14 +183,15 @@ static dpb_status check_coll(const struct dpb_step_engine *engine, const struct 
         return DPB_OK;
     unit = &plan->units[coll->unit];
     place = engine->gradients + unit->offset_bytes;
-    if (reduces(coll->kind) && (const char *)coll->buffer >= place &&
+    if (dpb_coll_reduces(coll->kind) && (const char *)coll->buffer >= place &&
         (const char *)coll->buffer < place + unit->bytes &&
         engine->unit_ready[coll->unit] < unit->member_count)
         return misuse(engine, "reduces a unit before all its gradients are ready", coll->unit);
     return DPB_OK;
 }
 
-/* A free handle; with the mutex. Two collectives never work on the same memory at a time. */
+/* A free handle; with the mutex. Two collectives work on the same memory only when the second is to
+ * follow the first: they run in the order of their start. */
 static dpb_status take_handle(struct dpb_step_engine *engine, const struct dpb_sync_coll *coll,
                               struct sync_handle **taken)
 {
@@ -209,7 +205,8 @@ static dpb_status take_handle(struct dpb_step_engine *engine, const struct dpb_s
 
         if (!handle->request)
             unused = unused ? unused : handle;
-        else if (begin < handle->buffer + handle->bytes && handle->buffer < begin + bytes)
+        else if (!coll->follows && begin < handle->buffer + handle->bytes &&
+                 handle->buffer < begin + bytes)
             return misuse(engine, "starts a collective where one is under way", coll->unit);
     }
     if (!unused)

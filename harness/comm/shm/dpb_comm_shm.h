@@ -3,8 +3,9 @@
  * Options (table owner "shm"): algorithm (direct | ring), link (none | rate,latency).
  *
  * Order of summation, each product and sum rounded on its own: direct adds ranks 0, 1, 2, ...; ring
- * adds shard c over ranks c + 1, c + 2, ..., c (modulo P). All ranks get the same bits. fp32, fp64,
- * int32 and int64 can be summed; every type can be gathered and broadcast.
+ * adds shard c over ranks c + 1, c + 2, ..., c (modulo P), and a reduce to a root over root + 1,
+ * ..., root. All ranks get the same bits. Every type but uint8 can be summed, bf16 and fp16 with
+ * each product and sum rounded to the type; every type can be moved.
  *
  * Streams: for devices that compute in the caller's thread. start() takes the buffer as it is then,
  * whatever `after` says, and wait() blocks the caller.

@@ -8,9 +8,12 @@
  * P - 1 in which the finished chunks go round. Chunk c is summed over ranks c + 1, c + 2, ..., c
  * (modulo P): an order that is fixed by the chunk, so all ranks get the same bits.
  *
+ * A reduction to a root is the same sum written to the root alone (direct), or a chain round the
+ * ring that ends at the root: ranks root + 1, root + 2, ..., root.
+ *
  * Broadcast is a binomial tree in both, and all-to-all swaps in pairs. Data is always taken by the
- * receiver, except that direct all-reduce writes its shard of the result to all, and that each rank
- * of a pair swaps one half of what the two exchange. */
+ * receiver, except that direct reductions write their shard of the result to those who need it, and
+ * that each rank of a pair swaps one half of what the two exchange. */
 #include "shm_private.h"
 
 #include <string.h>
@@ -43,19 +46,18 @@ static void take(struct transfer *t, int from, int64_t first, int64_t count)
     t->slot->taken_from[from] += bytes;
 }
 
-/* This rank's shard summed over all ranks, into this rank's buffer or into everybody's. */
-static void direct_reduce(struct transfer *t, bool to_all)
+/* This rank's shard summed over all ranks, into the buffers of ranks to, ..., to + outputs - 1. */
+static void direct_reduce(struct transfer *t, int to, int outputs)
 {
     int64_t first;
     int64_t count = shard_of(t, t->rank, &first);
-    void *const *outputs = to_all ? t->data : &t->data[t->rank];
-    dpb_shm_reduce_all(t->coll->dtype, t->data, t->size, outputs, to_all ? t->size : 1, first,
-                       count, t->coll->scale);
+    dpb_shm_reduce_all(t->coll->dtype, t->data, t->size, t->data + to, outputs, first, count,
+                       t->coll->scale);
     for (int r = 0; r < t->size; r++) {
         if (r == t->rank)
             continue;
         t->slot->taken_from[r] += count * t->element_bytes;
-        if (to_all)
+        if (r >= to && r < to + outputs)
             t->pushed_bytes += count * t->element_bytes;
     }
 }
@@ -118,6 +120,27 @@ static dpb_status ring_gather(struct transfer *t, int steps_before)
     return DPB_OK;
 }
 
+/* A chain from the rank after the root round to the root, each joining piece after piece of the one
+ * before with its own. */
+static dpb_status ring_chain(struct transfer *t)
+{
+    int before = (t->rank + t->size - 1) % t->size;
+    bool begins = before == t->coll->root;
+    bool is_second = (before + t->size - 1) % t->size == t->coll->root;
+    for (int piece = 0; piece < t->size; piece++) {
+        int64_t first;
+        int64_t count = shard_of(t, piece, &first);
+        if (!begins) {
+            DPB_TRY(ring_follow(t, piece + 1));
+            dpb_shm_reduce_join(t->coll->dtype, t->data[t->rank], t->data[before], first, count,
+                                t->coll->scale, is_second ? t->coll->scale : 1.0f);
+            t->slot->taken_from[before] += count * t->element_bytes;
+        }
+        step_done(t);
+    }
+    return DPB_OK;
+}
+
 static dpb_status tree_broadcast(struct transfer *t)
 {
     int root = t->coll->root;
@@ -165,8 +188,8 @@ static void swap_parts(struct transfer *t)
 /* One rank: a reduction still applies its scale. */
 static void alone(struct transfer *t)
 {
-    if (t->coll->kind == DPB_COLL_ALL_REDUCE || t->coll->kind == DPB_COLL_REDUCE_SCATTER)
-        direct_reduce(t, false);
+    if (dpb_coll_reduces(t->coll->kind))
+        direct_reduce(t, t->rank, 1);
 }
 
 static dpb_status ring(struct transfer *t)
@@ -186,6 +209,10 @@ static dpb_status ring(struct transfer *t)
         DPB_TRY(ring_gather(t, 0));
         t->comm->steps_base += (uint64_t)steps;
         break;
+    case DPB_COLL_REDUCE:
+        DPB_TRY(ring_chain(t));
+        t->comm->steps_base += (uint64_t)t->size;
+        break;
     case DPB_COLL_BROADCAST:
     case DPB_COLL_ALL_TO_ALL:
     case DPB_COLL_COUNT:
@@ -198,13 +225,16 @@ static void direct(struct transfer *t)
 {
     switch (t->coll->kind) {
     case DPB_COLL_ALL_REDUCE:
-        direct_reduce(t, true);
+        direct_reduce(t, 0, t->size);
         break;
     case DPB_COLL_REDUCE_SCATTER:
-        direct_reduce(t, false);
+        direct_reduce(t, t->rank, 1);
         break;
     case DPB_COLL_ALL_GATHER:
         direct_gather(t);
+        break;
+    case DPB_COLL_REDUCE:
+        direct_reduce(t, t->coll->root, 1);
         break;
     case DPB_COLL_BROADCAST:
     case DPB_COLL_ALL_TO_ALL:

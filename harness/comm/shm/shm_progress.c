@@ -44,8 +44,8 @@ static void append_terms(struct dpb_str *text, int rank, const struct dpb_shm_te
                     (unsigned)terms->dtype < DPB_DTYPE_COUNT
                             ? dpb_dtype_text((enum dpb_dtype)terms->dtype)
                             : "?");
-    if (terms->kind == DPB_COLL_BROADCAST)
-        dpb_str_appendf(text, " from root %d", terms->root);
+    if (dpb_coll_has_root((enum dpb_coll_kind)terms->kind))
+        dpb_str_appendf(text, ", root %d", terms->root);
     if (terms->scale != 0)
         dpb_str_appendf(text, ", scale %.9g", (double)terms->scale);
     dpb_str_appendf(text, ", buffer %d + %" PRId64 " bytes", terms->buffer, terms->offset);
@@ -80,15 +80,14 @@ static void fill_slot(struct dpb_shm_slot *slot, const struct dpb_shm_request *r
                       int64_t now_ns)
 {
     const struct dpb_coll *coll = &request->coll;
-    bool reduces = coll->kind == DPB_COLL_ALL_REDUCE || coll->kind == DPB_COLL_REDUCE_SCATTER;
     slot->terms = (struct dpb_shm_terms){
             .count = coll->count,
             .offset = request->offset,
             .kind = (int32_t)coll->kind,
             .dtype = (int32_t)coll->dtype,
-            .root = coll->kind == DPB_COLL_BROADCAST ? coll->root : 0,
+            .root = dpb_coll_has_root(coll->kind) ? coll->root : 0,
             .buffer = request->buffer_index,
-            .scale = reduces ? coll->scale : 0,
+            .scale = dpb_coll_reduces(coll->kind) ? coll->scale : 0,
     };
     slot->started_ns = request->started_ns;
     slot->arrived_ns = now_ns;

@@ -3,14 +3,8 @@
 #include <stddef.h>
 #include <string.h>
 
-/* Loops for the widest vectors that the processor at hand has. clang 14 cannot, and a sanitizer's
- * run-time library is not there yet when the loader chooses. */
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) &&                             \
-        !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
-#define CLONES __attribute__((target_clones("avx512f", "avx2", "default")))
-#else
-#define CLONES
-#endif
+#include "shm_clones.h"
+#include "shm_half.h"
 
 /* Sums of more than two sources are built in a block that stays in the first-level cache. */
 #define BLOCK_BYTES 8192
@@ -21,16 +15,17 @@
 /* A factor of 1 changes no bits, and the loops wait for memory anyway: no variant without. Signed
  * integers are summed as unsigned ones of the same size, which wrap around. */
 #define DEFINE_KERNELS(name, type, scale_type, MUL)                                                \
-    CLONES static void name##_join(type *restrict own, const type *restrict from, int64_t count,   \
-                                   scale_type own_scale, scale_type from_scale)                    \
+    DPB_SHM_CLONES static void name##_join(type *restrict own, const type *restrict from,          \
+                                           int64_t count, scale_type own_scale,                    \
+                                           scale_type from_scale)                                  \
     {                                                                                              \
         (void)own_scale, (void)from_scale;                                                         \
         for (int64_t i = 0; i < count; i++)                                                        \
             own[i] = MUL(from[i], from_scale) + MUL(own[i], own_scale);                            \
     }                                                                                              \
                                                                                                    \
-    CLONES static void name##_both(type *restrict a, type *restrict b, int64_t count,              \
-                                   scale_type scale)                                               \
+    DPB_SHM_CLONES static void name##_both(type *restrict a, type *restrict b, int64_t count,      \
+                                           scale_type scale)                                       \
     {                                                                                              \
         (void)scale;                                                                               \
         for (int64_t i = 0; i < count; i++) {                                                      \
@@ -40,22 +35,24 @@
         }                                                                                          \
     }                                                                                              \
                                                                                                    \
-    CLONES static void name##_set(type *restrict sum, const type *restrict x, int64_t count,       \
-                                  scale_type scale)                                                \
+    DPB_SHM_CLONES static void name##_set(type *restrict sum, const type *restrict x,              \
+                                          int64_t count, scale_type scale)                         \
     {                                                                                              \
         (void)scale;                                                                               \
         for (int64_t i = 0; i < count; i++)                                                        \
             sum[i] = MUL(x[i], scale);                                                             \
     }                                                                                              \
                                                                                                    \
-    CLONES static void name##_add(type *restrict sum, const type *restrict x, int64_t count,       \
-                                  scale_type scale)                                                \
+    DPB_SHM_CLONES static void name##_add(type *restrict sum, const type *restrict x,              \
+                                          int64_t count, scale_type scale)                         \
     {                                                                                              \
         (void)scale;                                                                               \
         for (int64_t i = 0; i < count; i++)                                                        \
             sum[i] += MUL(x[i], scale);                                                            \
-    }                                                                                              \
-                                                                                                   \
+    }
+
+/* Sums of many sources: the loops above over blocks. */
+#define DEFINE_ALL(name, type, scale_type)                                                         \
     static void name##_all(void *const *sources, int source_count, void *const *outputs,           \
                            int output_count, int64_t first, int64_t count, scale_type scale)       \
     {                                                                                              \
@@ -80,9 +77,41 @@ DEFINE_KERNELS(f64, double, double, TIMES_SCALE)
 DEFINE_KERNELS(i32, uint32_t, float, IGNORE_SCALE)
 DEFINE_KERNELS(i64, uint64_t, float, IGNORE_SCALE)
 
+#define DEFINE_HALF_KERNELS(name, dtype)                                                           \
+    static void name##_join(uint16_t *own, const uint16_t *from, int64_t count, float own_scale,   \
+                            float from_scale)                                                      \
+    {                                                                                              \
+        dpb_shm_half_fastest(dtype)->sum(own, own_scale, from, from_scale, NULL, count);           \
+    }                                                                                              \
+                                                                                                   \
+    static void name##_both(uint16_t *a, uint16_t *b, int64_t count, float scale)                  \
+    {                                                                                              \
+        dpb_shm_half_fastest(dtype)->sum(a, scale, b, scale, b, count);                            \
+    }                                                                                              \
+                                                                                                   \
+    static void name##_set(uint16_t *sum, const uint16_t *x, int64_t count, float scale)           \
+    {                                                                                              \
+        dpb_shm_half_fastest(dtype)->scale(sum, x, scale, count);                                  \
+    }                                                                                              \
+                                                                                                   \
+    static void name##_add(uint16_t *sum, const uint16_t *x, int64_t count, float scale)           \
+    {                                                                                              \
+        dpb_shm_half_fastest(dtype)->sum(sum, 1, x, scale, NULL, count);                           \
+    }
+
+DEFINE_HALF_KERNELS(bf16, DPB_BF16)
+DEFINE_HALF_KERNELS(f16, DPB_F16)
+
+DEFINE_ALL(f32, float, float)
+DEFINE_ALL(f64, double, double)
+DEFINE_ALL(i32, uint32_t, float)
+DEFINE_ALL(i64, uint64_t, float)
+DEFINE_ALL(bf16, uint16_t, float)
+DEFINE_ALL(f16, uint16_t, float)
+
 bool dpb_shm_reduce_supports(enum dpb_dtype dtype)
 {
-    return dtype == DPB_F32 || dtype == DPB_F64 || dtype == DPB_I32 || dtype == DPB_I64;
+    return dtype != DPB_U8;
 }
 
 void dpb_shm_reduce_all(enum dpb_dtype dtype, void *const *sources, int source_count,
@@ -101,6 +130,12 @@ void dpb_shm_reduce_all(enum dpb_dtype dtype, void *const *sources, int source_c
         break;
     case DPB_I64:
         i64_all(sources, source_count, outputs, output_count, first, count, scale);
+        break;
+    case DPB_BF16:
+        bf16_all(sources, source_count, outputs, output_count, first, count, scale);
+        break;
+    case DPB_F16:
+        f16_all(sources, source_count, outputs, output_count, first, count, scale);
         break;
     default: /* start() refuses the others */
         break;
@@ -123,6 +158,14 @@ void dpb_shm_reduce_join(enum dpb_dtype dtype, void *own, const void *from, int6
         break;
     case DPB_I64:
         i64_join((uint64_t *)own + first, (const uint64_t *)from + first, count, own_scale,
+                 from_scale);
+        break;
+    case DPB_BF16:
+        bf16_join((uint16_t *)own + first, (const uint16_t *)from + first, count, own_scale,
+                  from_scale);
+        break;
+    case DPB_F16:
+        f16_join((uint16_t *)own + first, (const uint16_t *)from + first, count, own_scale,
                  from_scale);
         break;
     default:

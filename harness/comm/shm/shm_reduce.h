@@ -1,6 +1,7 @@
 /* shm_reduce.h: the arithmetic of reductions. Every product and sum is rounded on its own (no fused
  * multiply-add), so that results depend on the order of summation only, not on the processor.
- * Types: fp32, fp64, int32, int64; integers wrap around and ignore scales. */
+ * Types: fp32, fp64, bf16, fp16 (shm_half.h), int32, int64; integers wrap around and ignore scales.
+ */
 #ifndef DPB_SHM_REDUCE_H
 #define DPB_SHM_REDUCE_H
 

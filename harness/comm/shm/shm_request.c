@@ -9,11 +9,6 @@
 #include "dpb_log.h"
 #include "shm_reduce.h"
 
-static bool reduces(enum dpb_coll_kind kind)
-{
-    return kind == DPB_COLL_ALL_REDUCE || kind == DPB_COLL_REDUCE_SCATTER;
-}
-
 /* Why a collective is not possible, or DPB_OK. */
 static dpb_status check_coll(const struct dpb_shm_comm *comm, const struct dpb_coll *coll,
                              char *why, size_t why_bytes)
@@ -26,9 +21,8 @@ static dpb_status check_coll(const struct dpb_shm_comm *comm, const struct dpb_c
         snprintf(why, why_bytes, "there is no element type %d", (int)coll->dtype);
         return DPB_ERR_USAGE;
     }
-    if (reduces(coll->kind) && !dpb_shm_reduce_supports(coll->dtype)) {
-        snprintf(why, why_bytes, "comm \"shm\" cannot sum %s, only fp32, fp64, int32 and int64",
-                 dpb_dtype_text(coll->dtype));
+    if (dpb_coll_reduces(coll->kind) && !dpb_shm_reduce_supports(coll->dtype)) {
+        snprintf(why, why_bytes, "comm \"shm\" cannot sum %s", dpb_dtype_text(coll->dtype));
         return DPB_ERR_UNSUPPORTED;
     }
     int64_t element_bytes = (int64_t)dpb_dtype_bytes(coll->dtype);
@@ -36,7 +30,7 @@ static dpb_status check_coll(const struct dpb_shm_comm *comm, const struct dpb_c
         snprintf(why, why_bytes, "the count is %" PRId64, coll->count);
         return DPB_ERR_USAGE;
     }
-    if (coll->kind == DPB_COLL_BROADCAST && (coll->root < 0 || coll->root >= comm->base.size)) {
+    if (dpb_coll_has_root(coll->kind) && (coll->root < 0 || coll->root >= comm->base.size)) {
         snprintf(why, why_bytes, "there is no root %d among %d ranks", coll->root, comm->base.size);
         return DPB_ERR_USAGE;
     }
@@ -45,14 +39,14 @@ static dpb_status check_coll(const struct dpb_shm_comm *comm, const struct dpb_c
                  coll->count, comm->base.size);
         return DPB_ERR_USAGE;
     }
-    if (reduces(coll->kind)) {
-        bool floating = coll->dtype == DPB_F32 || coll->dtype == DPB_F64;
+    if (dpb_coll_reduces(coll->kind)) {
+        bool integer = coll->dtype == DPB_I32 || coll->dtype == DPB_I64;
         if (!isfinite(coll->scale) || coll->scale == 0) {
             snprintf(why, why_bytes, "the scale is %g; a plain sum has scale 1",
                      (double)coll->scale);
             return DPB_ERR_USAGE;
         }
-        if (!floating && coll->scale != 1) {
+        if (integer && coll->scale != 1) {
             snprintf(why, why_bytes, "%s cannot be scaled (by %g)", dpb_dtype_text(coll->dtype),
                      (double)coll->scale);
             return DPB_ERR_USAGE;

@@ -30,6 +30,11 @@ static void test_wire_ns_by_hand(void **state)
                      266658);
     assert_int_equal(dpb_link_wire_ns(&slow, DPB_ALGORITHM_DIRECT, DPB_COLL_ALL_TO_ALL, 4, 1048576),
                      256658);
+    /* reduce: a chain for 4 pieces, or two exchanges */
+    assert_int_equal(dpb_link_wire_ns(&slow, DPB_ALGORITHM_RING, DPB_COLL_REDUCE, 4, 1048576),
+                     533316);
+    assert_int_equal(dpb_link_wire_ns(&slow, DPB_ALGORITHM_DIRECT, DPB_COLL_REDUCE, 4, 1048576),
+                     513316);
     /* two rounds of 5 us + 335544.32 */
     assert_int_equal(dpb_link_wire_ns(&slow, DPB_ALGORITHM_RING, DPB_COLL_BROADCAST, 4, 1048576),
                      681089);
@@ -151,6 +156,17 @@ static void test_wire_bytes(void **state)
     assert_int_equal(
             dpb_algorithm_wire_bytes(DPB_ALGORITHM_RING, DPB_COLL_ALL_REDUCE, 4, 2, 0, 10, 4),
             (7 + 9) * 4);
+    /* reduce to rank 3. direct: rank 0 gives others 7 and the root the sum of its 3; the root gives
+     * 9. ring: everything once, but for the root. */
+    assert_int_equal(
+            dpb_algorithm_wire_bytes(DPB_ALGORITHM_DIRECT, DPB_COLL_REDUCE, 4, 0, 3, 10, 4),
+            (7 + 3) * 4);
+    assert_int_equal(
+            dpb_algorithm_wire_bytes(DPB_ALGORITHM_DIRECT, DPB_COLL_REDUCE, 4, 3, 3, 10, 4), 9 * 4);
+    assert_int_equal(dpb_algorithm_wire_bytes(DPB_ALGORITHM_RING, DPB_COLL_REDUCE, 4, 0, 3, 10, 4),
+                     10 * 4);
+    assert_int_equal(dpb_algorithm_wire_bytes(DPB_ALGORITHM_RING, DPB_COLL_REDUCE, 4, 3, 3, 10, 4),
+                     0);
     /* tree over 5 ranks from root 2: distances 0..4 send to 3 1 0 0 0 others */
     static const int sends[] = {3, 1, 0, 0, 0};
     for (int distance = 0; distance < 5; distance++)
@@ -173,6 +189,11 @@ static void test_wire_bytes(void **state)
                 assert_true(total[DPB_COLL_REDUCE_SCATTER] == once);
                 assert_true(total[DPB_COLL_ALL_GATHER] == once);
                 assert_true(total[DPB_COLL_BROADCAST] == once);
+                int64_t root_shard = dpb_coll_shard(counts[i], ranks, ranks / 2, NULL) * 8;
+                assert_true(total[DPB_COLL_REDUCE] ==
+                            (algorithm == DPB_ALGORITHM_RING || ranks == 1
+                                     ? once
+                                     : once + counts[i] * 8 - root_shard));
                 assert_true(total[DPB_COLL_ALL_TO_ALL] ==
                             (ranks - 1) * (counts[i] / ranks) * ranks * 8);
             }
@@ -188,6 +209,7 @@ static void test_busbw_factor(void **state)
     assert_true(dpb_coll_busbw_factor(DPB_COLL_REDUCE_SCATTER, 4) == 0.75);
     assert_true(dpb_coll_busbw_factor(DPB_COLL_ALL_GATHER, 8) == 0.875);
     assert_true(dpb_coll_busbw_factor(DPB_COLL_BROADCAST, 7) == 1.0);
+    assert_true(dpb_coll_busbw_factor(DPB_COLL_REDUCE, 7) == 1.0);
     assert_true(dpb_coll_busbw_factor(DPB_COLL_ALL_TO_ALL, 4) == 0.75);
     assert_true(isnan(dpb_coll_busbw_factor(DPB_COLL_ALL_REDUCE, 1)));
     assert_true(isnan(dpb_coll_busbw_factor(DPB_COLL_REDUCE_SCATTER, 1)));
@@ -198,10 +220,28 @@ static void test_busbw_factor(void **state)
 static void test_texts(void **state)
 {
     (void)state;
+    assert_string_equal(dpb_coll_text(DPB_COLL_REDUCE), "reduce");
     assert_string_equal(dpb_coll_text(DPB_COLL_ALL_REDUCE), "all-reduce");
     assert_string_equal(dpb_coll_text(DPB_COLL_BROADCAST), "broadcast");
     assert_string_equal(dpb_coll_text(DPB_COLL_ALL_TO_ALL), "all-to-all");
     assert_string_equal(dpb_coll_text((enum dpb_coll_kind)99), "unknown collective");
+}
+
+static void test_classes(void **state)
+{
+    (void)state;
+    static const struct {
+        bool reduces, has_root;
+    } expected[DPB_COLL_COUNT] = {
+            [DPB_COLL_ALL_REDUCE] = {true, false},
+            [DPB_COLL_REDUCE_SCATTER] = {true, false},
+            [DPB_COLL_BROADCAST] = {false, true},
+            [DPB_COLL_REDUCE] = {true, true},
+    };
+    for (int kind = 0; kind < DPB_COLL_COUNT; kind++) {
+        assert_int_equal(dpb_coll_reduces((enum dpb_coll_kind)kind), expected[kind].reduces);
+        assert_int_equal(dpb_coll_has_root((enum dpb_coll_kind)kind), expected[kind].has_root);
+    }
 }
 
 int main(void)
@@ -214,6 +254,7 @@ int main(void)
             cmocka_unit_test(test_wire_bytes),
             cmocka_unit_test(test_busbw_factor),
             cmocka_unit_test(test_texts),
+            cmocka_unit_test(test_classes),
     };
     return DPB_RUN_TESTS(tests);
 }

@@ -273,13 +273,14 @@ static void misuse(struct ranks_self *self, void *argument)
     REFUSE(bad.count = INT64_MAX, DPB_ERR_USAGE, "the count is 9223372036854775807");
     REFUSE(bad.kind = (enum dpb_coll_kind)77, DPB_ERR_USAGE, "no kind 77");
     REFUSE(bad.dtype = (enum dpb_dtype)77, DPB_ERR_USAGE, "no element type 77");
-    REFUSE(bad.dtype = DPB_BF16, DPB_ERR_UNSUPPORTED, "cannot sum bf16");
-    REFUSE(bad.dtype = DPB_F16, DPB_ERR_UNSUPPORTED, "cannot sum fp16");
+    REFUSE(bad.dtype = DPB_U8, DPB_ERR_UNSUPPORTED, "cannot sum uint8");
     REFUSE(bad.scale = 0, DPB_ERR_USAGE, "the scale is 0");
     REFUSE(bad.scale = 1.0f / 0.0f, DPB_ERR_USAGE, "the scale is inf");
     REFUSE((bad.dtype = DPB_I32, bad.scale = 0.5f), DPB_ERR_USAGE, "int32 cannot be scaled");
     REFUSE((bad.kind = DPB_COLL_BROADCAST, bad.root = 2), DPB_ERR_USAGE, "no root 2");
     REFUSE((bad.kind = DPB_COLL_BROADCAST, bad.root = -1), DPB_ERR_USAGE, "no root -1");
+    REFUSE((bad.kind = DPB_COLL_REDUCE, bad.root = 2), DPB_ERR_USAGE, "no root 2");
+    REFUSE((bad.kind = DPB_COLL_REDUCE, bad.scale = 0), DPB_ERR_USAGE, "the scale is 0");
     REFUSE((bad.kind = DPB_COLL_ALL_TO_ALL, bad.count = 7), DPB_ERR_USAGE,
            "its 7 elements are no multiple of the 2 ranks");
     char data[8] = "";

@@ -3,6 +3,7 @@
 
 #include <math.h>
 
+#include "half_reference.h"
 #include "ranks.h"
 
 #define COUNT_MOST 1000003
@@ -22,6 +23,13 @@ static uint64_t mix(uint64_t x)
 static int64_t whole(int rank, int64_t i, int round)
 {
     return (int64_t)(mix((uint64_t)i * 64 + (uint64_t)rank + (uint64_t)round * 7919) % 2001) - 1000;
+}
+
+/* The same in a range whose sums over all ranks the type holds exactly. */
+static int64_t whole_of(enum dpb_dtype dtype, int rank, int64_t i, int round)
+{
+    int64_t value = whole(rank, i, round);
+    return dtype == DPB_BF16 || dtype == DPB_F16 ? value % 15 : value;
 }
 
 /* Fractions of either sign over some powers of two: sums depend on their order. */
@@ -44,6 +52,10 @@ static void put(void *buffer, enum dpb_dtype dtype, int64_t i, int64_t value)
     case DPB_I32:
         ((int32_t *)buffer)[i] = (int32_t)value;
         break;
+    case DPB_BF16:
+    case DPB_F16:
+        ((uint16_t *)buffer)[i] = half_bits(dtype, (double)value);
+        break;
     default:
         ((int64_t *)buffer)[i] = value;
         break;
@@ -59,6 +71,9 @@ static int64_t get(const void *buffer, enum dpb_dtype dtype, int64_t i)
         return (int64_t)((const double *)buffer)[i];
     case DPB_I32:
         return ((const int32_t *)buffer)[i];
+    case DPB_BF16:
+    case DPB_F16:
+        return (int64_t)half_value(dtype, ((const uint16_t *)buffer)[i]);
     default:
         return ((const int64_t *)buffer)[i];
     }
@@ -70,7 +85,8 @@ static int owner_of(int64_t count, int ranks, int64_t i)
     return (int)(i / each);
 }
 
-/* What element i must be on `rank` afterwards; for reduce-scatter only the own shard is defined. */
+/* What element i must be on `rank` afterwards. For reduce-scatter only the own shard is defined,
+ * for reduce only the root. */
 static bool expected(const struct dpb_coll *coll, int ranks, int rank, int64_t i, int round,
                      int64_t *value)
 {
@@ -81,20 +97,24 @@ static bool expected(const struct dpb_coll *coll, int ranks, int rank, int64_t i
         if (owner != rank)
             return false;
         __attribute__((fallthrough));
+    case DPB_COLL_REDUCE:
+        if (coll->kind == DPB_COLL_REDUCE && coll->root != rank)
+            return false;
+        __attribute__((fallthrough));
     case DPB_COLL_ALL_REDUCE:
         for (int r = 0; r < ranks; r++)
-            *value += whole(r, i, round);
+            *value += whole_of(coll->dtype, r, i, round);
         return true;
     case DPB_COLL_ALL_GATHER:
-        *value = whole(owner, i, round);
+        *value = whole_of(coll->dtype, owner, i, round);
         return true;
     case DPB_COLL_ALL_TO_ALL: { /* part i of rank r becomes part r of rank i */
         int64_t part = coll->count / ranks;
-        *value = whole(owner, rank * part + i % part, round);
+        *value = whole_of(coll->dtype, owner, rank * part + i % part, round);
         return true;
     }
     default:
-        *value = whole(coll->root, i, round);
+        *value = whole_of(coll->dtype, coll->root, i, round);
         return true;
     }
 }
@@ -109,9 +129,9 @@ static void check_one(struct ranks_self *self, struct dpb_coll coll, int round)
 {
     int rank = self->config.rank;
     int ranks = self->config.size;
-    const int64_t guard = 1234567 + rank;
+    const int64_t guard = 96 + rank; /* every type holds it */
     for (int64_t i = 0; i < coll.count; i++)
-        put(coll.buffer, coll.dtype, i, whole(rank, i, round));
+        put(coll.buffer, coll.dtype, i, whole_of(coll.dtype, rank, i, round));
     for (int64_t i = 0; i < GUARD; i++)
         put(coll.buffer, coll.dtype, coll.count + i, guard);
     struct dpb_coll_times times;
@@ -139,7 +159,7 @@ static void check_one(struct ranks_self *self, struct dpb_coll coll, int round)
 static void all_kinds(struct ranks_self *self, void *argument)
 {
     static const int64_t counts[] = {1, 3, 47, 48, 0};
-    static const enum dpb_dtype dtypes[] = {DPB_F32, DPB_F64, DPB_I32, DPB_I64};
+    static const enum dpb_dtype dtypes[] = {DPB_F32, DPB_F64, DPB_BF16, DPB_F16, DPB_I32, DPB_I64};
     (void)argument;
     void *buffer;
     RANK_EQUAL(self->ops->buffer_alloc(self->comm, 4096, &buffer), DPB_OK);
@@ -242,6 +262,19 @@ static double ordered_f64(const struct ranks_self *self, int64_t count, int64_t 
     return sum;
 }
 
+static double ordered_half(const struct ranks_self *self, enum dpb_dtype dtype, int64_t count,
+                           int64_t i, float scale)
+{
+    int first = first_rank(self, count, i);
+    double sum = 0;
+    for (int k = 0; k < self->config.size; k++) {
+        double own = half_round(dtype, fraction((first + k) % self->config.size, i));
+        double term = half_round(dtype, (double)((float)own * scale));
+        sum = k == 0 ? term : half_round(dtype, sum + term);
+    }
+    return sum;
+}
+
 static void check_same_everywhere(struct ranks_self *self, const void *bytes, size_t count)
 {
     uint64_t hash = 0;
@@ -288,6 +321,19 @@ static void ordered(struct ranks_self *self, void *argument)
             RANK_EQUAL(memcmp(&f64[i], &sum, sizeof(sum)), 0);
         }
         check_same_everywhere(self, f64, COUNT * sizeof(double));
+
+        for (int d = 0; d < 2; d++) {
+            uint16_t *half = buffer;
+            coll.dtype = d == 0 ? DPB_BF16 : DPB_F16;
+            for (int64_t i = 0; i < COUNT; i++)
+                half[i] = half_bits(coll.dtype,
+                                    half_round(coll.dtype, fraction(self->config.rank, i)));
+            RANK_EQUAL(ranks_collective(self, &coll, NULL), DPB_OK);
+            for (int64_t i = 0; i < COUNT; i++)
+                RANK_EQUAL(half[i], half_bits(coll.dtype,
+                                              ordered_half(self, coll.dtype, COUNT, i, scales[s])));
+            check_same_everywhere(self, half, COUNT * sizeof(uint16_t));
+        }
     }
     /* With two ranks DDP's mean is a * 0.5 + b * 0.5, whatever the algorithm. */
     if (self->config.size == 2) {
@@ -308,6 +354,42 @@ static void ordered(struct ranks_self *self, void *argument)
     RANK_EQUAL(self->ops->buffer_free(self->comm, buffer), DPB_OK);
 }
 
+/* A reduce to a root: direct 0, 1, 2, ...; ring root + 1, ..., root. */
+static void ordered_reduce(struct ranks_self *self, void *argument)
+{
+    (void)argument;
+    enum {
+        COUNT = 1009
+    };
+    int ranks = self->config.size;
+    void *buffer;
+    RANK_EQUAL(self->ops->buffer_alloc(self->comm, COUNT * sizeof(float), &buffer), DPB_OK);
+    float *f32 = buffer;
+    for (int root = 0; root < ranks; root++) {
+        struct dpb_coll coll = {.kind = DPB_COLL_REDUCE,
+                                .dtype = DPB_F32,
+                                .buffer = buffer,
+                                .count = COUNT,
+                                .root = root,
+                                .scale = 1.0f / 3};
+        for (int64_t i = 0; i < COUNT; i++)
+            f32[i] = (float)fraction(self->config.rank, i);
+        RANK_EQUAL(ranks_collective(self, &coll, NULL), DPB_OK);
+        if (self->config.rank != root)
+            continue;
+        int first = self->plan->algorithm == DPB_ALGORITHM_DIRECT ? 0 : (root + 1) % ranks;
+        for (int64_t i = 0; i < COUNT; i++) {
+            float sum = (float)fraction(first, i) * coll.scale;
+            for (int k = 1; k < ranks; k++) {
+                float term = (float)fraction((first + k) % ranks, i) * coll.scale;
+                sum = sum + term;
+            }
+            RANK_EQUAL(memcmp(&f32[i], &sum, sizeof(sum)), 0);
+        }
+    }
+    RANK_EQUAL(self->ops->buffer_free(self->comm, buffer), DPB_OK);
+}
+
 static void test_order_of_summation(void **state)
 {
     (void)state;
@@ -315,6 +397,7 @@ static void test_order_of_summation(void **state)
         for (int ranks = 1; ranks <= 9; ranks++) {
             struct ranks_plan plan = {.ranks = ranks, .algorithm = (enum dpb_algorithm)algorithm};
             assert_int_equal(ranks_run(&plan, ordered, NULL), 0);
+            assert_int_equal(ranks_run(&plan, ordered_reduce, NULL), 0);
         }
 }
 

@@ -138,7 +138,8 @@ static const struct mismatch {
         {DPB_COLL_REDUCE_SCATTER, DPB_F32, 1000, 0, 1, 0, "rank 2: reduce-scatter of 1000 fp32"},
         {DPB_COLL_ALL_REDUCE, DPB_F32, 1000, 0, 0.5f, 0, "fp32, scale 0.5"},
         {DPB_COLL_ALL_REDUCE, DPB_F32, 1000, 0, 1, 1, "buffer 0 + 4 bytes"},
-        {DPB_COLL_BROADCAST, DPB_F32, 1000, 1, 0, 0, "rank 2: broadcast of 1000 fp32 from root 1"},
+        {DPB_COLL_BROADCAST, DPB_F32, 1000, 1, 0, 0, "rank 2: broadcast of 1000 fp32, root 1"},
+        {DPB_COLL_REDUCE, DPB_F32, 1000, 1, 2, 0, "rank 2: reduce of 1000 fp32, root 1, scale 2"},
         {DPB_COLL_ALL_TO_ALL, DPB_F32, 999, 0, 1, 0, "rank 2: all-to-all of 999 fp32, buffer"},
 };
 
@@ -183,7 +184,7 @@ static void disagree_root(struct ranks_self *self, void *argument)
     coll.kind = DPB_COLL_BROADCAST;
     coll.root = self->config.rank;
     RANK_EQUAL(ranks_collective(self, &coll, NULL), DPB_ERR_MISMATCH);
-    RANK_CHECK(ranks_logged(self, "broadcast #1: ranks disagree: rank 0: broadcast of 10 fp32 from "
+    RANK_CHECK(ranks_logged(self, "broadcast #1: ranks disagree: rank 0: broadcast of 10 fp32, "
                                   "root 0"));
 }
 
