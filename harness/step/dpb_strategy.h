@@ -33,6 +33,9 @@ struct dpb_sync_coll {
     float scale;      /* reductions: each rank's contribution times this; 1 for a plain sum */
     int unit;         /* the bucket's number in messages and traces; -1: none */
     const char *name; /* in traces, static; NULL: the kind's text */
+    /* It works on what collectives that were started before leave in this memory: they may still be
+     * under way */
+    bool follows;
 };
 
 /* What a strategy may ask of the step engine. All fail with a status that the strategy passes on.
