@@ -114,6 +114,16 @@ dpb_status dpb_comm_ops_check(const struct dpb_comm_ops *ops)
     return dpb_option_table_check(table, &set);
 }
 
+dpb_status dpb_comm_run(dpb_comm *comm, const struct dpb_coll *coll, struct dpb_coll_times *times)
+{
+    const struct dpb_comm_ops *ops = dpb_comm_get_base(comm)->ops;
+    dpb_request *request;
+    if (ops->run)
+        return ops->run(comm, coll, times);
+    DPB_TRY(ops->start(comm, coll, NULL, &request));
+    return ops->wait(comm, request, NULL, times);
+}
+
 dpb_status dpb_comm_segment_new(int ranks, int *fd)
 {
     if (ranks < 1 || ranks > DPB_COMM_RANKS_MAX) {

@@ -147,6 +147,9 @@ struct dpb_comm_ops {
 
     /* optional: wire time of a collective on the emulated link, nanoseconds; -1 without a link */
     int64_t (*wire_ns)(dpb_comm *comm, enum dpb_coll_kind kind, int64_t bytes);
+
+    /* optional: dpb_comm_run(), for backends that can do it in the caller's thread, faster */
+    dpb_status (*run)(dpb_comm *comm, const struct dpb_coll *coll, struct dpb_coll_times *times);
 };
 
 struct dpb_comm_base {
@@ -155,6 +158,11 @@ struct dpb_comm_base {
 };
 
 dpb_status dpb_comm_ops_check(const struct dpb_comm_ops *ops);
+
+/* Run a collective, after all that were started, and return when the result is there: start() and
+ * wait() in one, for a caller that has nothing else to do meanwhile. Ranks may mix both ways of
+ * calling. `times` may be NULL. */
+dpb_status dpb_comm_run(dpb_comm *comm, const struct dpb_coll *coll, struct dpb_coll_times *times);
 
 static inline const struct dpb_comm_base *dpb_comm_get_base(const dpb_comm *comm)
 {
