@@ -16,6 +16,8 @@
 /* A verb: how it is parsed, and what it does. Returns the status that ends the program. */
 struct dpb_verb {
     struct dpb_command command;
+    /* optional: the experiment's options of this verb, where they are not the registry's */
+    const struct dpb_option_set *(*option_set)(const struct dpb_registry *registry);
     dpb_status (*run)(const struct dpb_registry *registry, const struct dpb_command_line *line,
                       const void *options);
 };
@@ -24,6 +26,7 @@ extern const struct dpb_verb dpb_verb_run;
 extern const struct dpb_verb dpb_verb_sweep;
 extern const struct dpb_verb dpb_verb_report;
 extern const struct dpb_verb dpb_verb_verify;
+extern const struct dpb_verb dpb_verb_comm;
 extern const struct dpb_verb dpb_verb_list;
 extern const struct dpb_verb dpb_verb_data;
 extern const struct dpb_verb dpb_verb_doctor;

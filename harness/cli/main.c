@@ -18,7 +18,7 @@
 
 static const struct dpb_verb *const verbs[] = {
         &dpb_verb_run,  &dpb_verb_sweep, &dpb_verb_report, &dpb_verb_verify,
-        &dpb_verb_list, &dpb_verb_data,  &dpb_verb_doctor,
+        &dpb_verb_comm, &dpb_verb_list,  &dpb_verb_data,   &dpb_verb_doctor,
 };
 #define VERB_COUNT (sizeof(verbs) / sizeof(verbs[0]))
 
@@ -59,8 +59,9 @@ static dpb_status run_verb(const struct dpb_verb *verb, int argc, char **argv)
     _Alignas(16) char options[COMMAND_OPTIONS_BYTES] = {0};
     struct dpb_command_line line = {0};
     const struct dpb_registry *registry = dpb_registry_get();
-    dpb_status st =
-            dpb_command_line_parse(&verb->command, registry->options, argc, argv, options, &line);
+    const struct dpb_option_set *set =
+            verb->option_set ? verb->option_set(registry) : registry->options;
+    dpb_status st = dpb_command_line_parse(&verb->command, set, argc, argv, options, &line);
     if (st == DPB_OK && !line.help)
         st = verb->run(registry, &line, options);
     dpb_settings_release(&line.experiment);

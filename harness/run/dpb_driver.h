@@ -45,6 +45,9 @@ struct dpb_driver_result {
     char first_reason[1024];         /* of the first launch that is not ok */
 };
 
+/* DPB_ERR_UNAVAILABLE, logged, when a launcher such as mpirun started more than this process. */
+dpb_status dpb_driver_check_launched_once(void);
+
 /* Are the parts of all cells available here, and the data set? Logged; nothing is run. */
 dpb_status dpb_driver_preflight(const struct dpb_registry *registry, const struct dpb_plan *plan);
 

@@ -103,7 +103,7 @@ static dpb_status check_steps(const struct dpb_experiment *e, int64_t samples)
 
 /* `mpirun -np 16 dpbench run` would be sixteen runs that disturb one another, each of them alone in
  * its world. */
-static dpb_status check_launched_once(void)
+dpb_status dpb_driver_check_launched_once(void)
 {
     const char *variable;
     int64_t processes = dpb_host_launched_as(&variable);
@@ -128,7 +128,7 @@ static bool same_data(const struct dpb_experiment *a, const struct dpb_experimen
 
 dpb_status dpb_driver_preflight(const struct dpb_registry *registry, const struct dpb_plan *plan)
 {
-    DPB_TRY(check_launched_once());
+    DPB_TRY(dpb_driver_check_launched_once());
     const struct dpb_experiment *checked = NULL;
     const struct dpb_model *checked_model = NULL;
     int64_t samples = 0;

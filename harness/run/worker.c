@@ -9,6 +9,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "comm_bench_rank.h"
 #include "dpb_board.h"
 #include "dpb_channel.h"
 #include "dpb_clock.h"
@@ -110,7 +111,8 @@ static dpb_status map_board(struct worker *w)
     return DPB_OK;
 }
 
-static dpb_status read_job(struct worker *w)
+/* What every job says: which rank this is. */
+static dpb_status receive_job(struct worker *w)
 {
     DPB_TRY(dpb_message_receive(DPB_WORKER_FD_CHANNEL, &w->message));
     w->rank = (int)dpb_json_as_int(dpb_json_get(w->message, "rank"), 0);
@@ -118,6 +120,11 @@ static dpb_status read_job(struct worker *w)
     char prefix[32];
     snprintf(prefix, sizeof(prefix), "rank %d", w->rank);
     dpb_log_set_prefix(prefix);
+    return map_board(w);
+}
+
+static dpb_status read_job(struct worker *w)
+{
     DPB_TRY(dpb_config_from_text_json(w->registry->options, dpb_json_get(w->message, "config"),
                                       &w->config));
     w->job = (struct dpb_job){
@@ -139,7 +146,7 @@ static dpb_status read_job(struct worker *w)
     w->strategy = dpb_registry_strategy(w->registry, w->e->strategy);
     w->workload = w->job.integers ? w->registry->integer_workload
                                   : dpb_registry_workload(w->registry, w->e->workload);
-    return map_board(w);
+    return DPB_OK;
 }
 
 /* ---- open ---- */
@@ -513,7 +520,11 @@ int dpb_worker_main(const struct dpb_registry *registry)
 {
     struct worker w = {.registry = registry, .kept = dpb_json_array()};
     dpb_log_set_sink(keep_error, NULL);
-    dpb_status st = read_job(&w);
+    dpb_status st = receive_job(&w);
+    if (st == DPB_OK && dpb_json_get(w.message, COMM_BENCH_ROWS))
+        return dpb_status_exit_code(comm_bench_rank(registry, w.message, w.line, report_error));
+    if (st == DPB_OK)
+        st = read_job(&w);
     if (st < 0) {
         if (!w.message)
             dpb_error("`dpbench " DPB_WORKER_VERB "` is for the launcher, not for people");

@@ -1,0 +1,707 @@
+/* comm_bench.c: the options of `dpbench comm`, its launches, and its records. */
+#include "dpb_comm_bench.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "comm_bench_rank.h"
+#include "dpb_clock.h"
+#include "dpb_driver.h"
+#include "dpb_experiment.h"
+#include "dpb_host.h"
+#include "dpb_launcher.h"
+#include "dpb_log.h"
+#include "dpb_memory.h"
+#include "dpb_run_folder.h"
+#include "dpb_stats.h"
+#include "dpb_units.h"
+
+#define LAUNCHES_MAX 1000
+#define ROWS_MAX     10000
+#define AXES_MAX     32
+#define TABLES_MAX   32
+#define PARTS_MAX    32
+
+#define AT(member) offsetof(struct dpb_comm_bench_options, member)
+#define WHAT       "Collectives"
+#define MEAS       "Measurement"
+
+/* clang-format off */
+static const struct dpb_choice collective_choices[] = {
+#define CHOICE(name, text, numerator) {text, name, "in place, over the whole buffer"},
+        DPB_COLL_MAP(CHOICE)
+#undef CHOICE
+        {NULL, 0, NULL},
+};
+
+static const struct dpb_choice dtype_choices[] = {
+#define CHOICE(name, text, bytes) {text, name, #bytes " bytes per element"},
+        DPB_DTYPE_MAP(CHOICE)
+#undef CHOICE
+        {NULL, 0, NULL},
+};
+
+static const struct dpb_choice call_choices[] = {
+        {"blocking", DPB_COMM_CALL_BLOCKING, "the rank itself does the work, and does nothing else"},
+        {"background", DPB_COMM_CALL_BACKGROUND, "started, then waited for, as training steps do"},
+        {NULL, 0, NULL},
+};
+
+static const struct dpb_option option_rows[] = {
+    {.name = "collective", .type = DPB_OPT_ENUM, .offset = AT(collective), .default_text = "all-reduce", .choices = collective_choices, .category = WHAT,
+     .help = "what to measure"},
+    {.name = "sizes", .type = DPB_OPT_TEXT, .offset = AT(sizes), .default_text = "8B..256MiB:x4", .category = WHAT,
+     .help = "bytes of the whole buffer: sizes and ranges, such as 64KiB,1MiB..64MiB:x4 or 1MiB..4MiB:+1MiB; a range without a step doubles"},
+    {.name = "dtype", .type = DPB_OPT_ENUM, .offset = AT(dtype), .default_text = "fp32", .choices = dtype_choices, .category = WHAT,
+     .help = "type of the elements"},
+    {.name = "call", .type = DPB_OPT_ENUM, .offset = AT(call), .default_text = "blocking", .choices = call_choices, .category = WHAT,
+     .help = "how a rank calls the collective"},
+    {.name = "ranks", .type = DPB_OPT_INT, .offset = AT(ranks), .default_text = "auto", .min = 1, .max = DPB_COMM_RANKS_MAX, .category = WHAT,
+     .help = "processes that communicate; auto: one per core, at least 2, at most 4", .flags = DPB_OPT_AUTO},
+    {.name = "comm", .type = DPB_OPT_PART, .offset = AT(comm), .default_text = "shm", .category = WHAT,
+     .help = "what moves the data; `dpbench list comms`"},
+    {.name = "device", .type = DPB_OPT_PART, .offset = AT(device), .default_text = "cpu", .category = WHAT,
+     .help = "where the data lies; `dpbench list devices`"},
+    {.name = "bind", .type = DPB_OPT_BOOL, .offset = AT(bind), .default_text = "on", .category = WHAT,
+     .help = "bind each rank to its core"},
+    {.name = "iterations", .type = DPB_OPT_INT, .offset = AT(iterations), .default_text = "auto", .min = 1, .max = 1e6, .category = MEAS,
+     .help = "timed calls of each size; auto: as many as fit into 200 ms, at least 20, at most 5000", .flags = DPB_OPT_AUTO | DPB_OPT_NO_AXIS},
+    {.name = "warmup", .type = DPB_OPT_INT, .offset = AT(warmup), .default_text = "5", .min = 1, .max = 1e6, .category = MEAS,
+     .help = "calls of each size before them", .flags = DPB_OPT_NO_AXIS},
+    {.name = "timeout", .type = DPB_OPT_DURATION, .offset = AT(timeout_ns), .default_text = "10min", .min = 1e6, .max = 1e15, .category = MEAS,
+     .help = "longest time for one launch", .flags = DPB_OPT_NO_AXIS | DPB_OPT_NO_RECORD},
+    {.name = "stall-timeout", .type = DPB_OPT_DURATION, .offset = AT(stall_timeout_ns), .default_text = "60s", .min = 1e6, .max = 1e15, .category = MEAS,
+     .help = "longest time in which the slowest rank makes no progress", .flags = DPB_OPT_NO_AXIS | DPB_OPT_NO_RECORD},
+};
+/* clang-format on */
+
+const struct dpb_option_table dpb_comm_bench_table = {"experiment", "", option_rows,
+                                                      sizeof(option_rows) / sizeof(option_rows[0]),
+                                                      sizeof(struct dpb_comm_bench_options)};
+
+const struct dpb_option_set *dpb_comm_bench_option_set(const struct dpb_registry *registry)
+{
+    static const struct dpb_option_table *tables[TABLES_MAX];
+    static struct dpb_part_name parts[PARTS_MAX];
+    static struct dpb_option_set set;
+    if (set.table_count > 0)
+        return &set;
+    tables[set.table_count++] = &dpb_comm_bench_table;
+    for (size_t i = 0; i < registry->comm_count && set.part_count < PARTS_MAX; i++) {
+        const struct dpb_comm_ops *ops = registry->comms[i];
+        parts[set.part_count++] = (struct dpb_part_name){"comm", ops->name, ops->summary};
+        if (ops->options)
+            tables[set.table_count++] = ops->options;
+    }
+    for (size_t i = 0; i < registry->device_count && set.part_count < PARTS_MAX; i++) {
+        const struct dpb_device_ops *ops = registry->devices[i];
+        parts[set.part_count++] = (struct dpb_part_name){"device", ops->name, ops->summary};
+        if (ops->options)
+            tables[set.table_count++] = ops->options;
+    }
+    set.tables = tables;
+    set.parts = parts;
+    return &set;
+}
+
+/* ---- what to run ---- */
+
+/* One launch: resolved options, and the text of those that differ between launches. */
+struct cell {
+    dpb_config *config;
+    char *label;
+    struct dpb_str key;
+};
+
+struct bench {
+    const struct dpb_comm_bench_config *config;
+    const struct dpb_option_set *set;
+    struct comm_row *rows;
+    size_t row_count;
+    struct cell *cells;
+    size_t cell_count;
+    /* of the options that make launches */
+    const struct dpb_setting *axis[AXES_MAX];
+    bool took_effect[AXES_MAX];
+    size_t axis_count;
+    char *run_id;
+    dpb_json *host;
+    dpb_json *records;
+    struct dpb_str lines;
+    char *records_path;
+    int lock_fd;
+};
+
+static bool of_rows(const char *name)
+{
+    return strcmp(name, "collective") == 0 || strcmp(name, "dtype") == 0 ||
+           strcmp(name, "sizes") == 0;
+}
+
+/* The texts of an option, its default when it is not given. */
+static size_t values_of(const struct bench *b, const char *name, const char *const **values,
+                        const char **origin)
+{
+    const struct dpb_setting *setting = dpb_settings_find(b->config->settings, name);
+    const struct dpb_option *row = dpb_option_find(b->set, name, NULL);
+    *origin = setting ? setting->origin : "default";
+    *values = setting ? (const char *const *)setting->values : &row->default_text;
+    return setting ? setting->value_count : 1;
+}
+
+/* The texts were checked when they were read. */
+static int choice_value(const struct bench *b, const char *name, const char *text)
+{
+    const struct dpb_choice *choice = dpb_option_find(b->set, name, NULL)->choices;
+    while (choice->name && strcmp(choice->name, text) != 0)
+        choice++;
+    return choice->value;
+}
+
+static dpb_status parse_sizes(const struct bench *b, struct dpb_comm_sizes *sizes)
+{
+    const char *const *values, *origin;
+    size_t count = values_of(b, "sizes", &values, &origin);
+    for (size_t i = 0; i < count; i++) {
+        char why[DPB_WHY_BYTES];
+        dpb_status st = dpb_comm_sizes_parse(values[i], sizes, why);
+        if (st == DPB_ERR_USAGE) {
+            dpb_error("%s: \"%s\" names no sizes: %s", origin, values[i], why);
+            dpb_log_hint("write sizes and ranges, such as 8B..256MiB:x4 or 64KiB,1MiB");
+        }
+        DPB_TRY(st);
+    }
+    return DPB_OK;
+}
+
+/* Whole elements, and for all-to-all the same number for each rank: that depends on the launch, and
+ * is rounded for the largest. */
+static dpb_status add_row(struct bench *b, enum dpb_coll_kind kind, enum dpb_dtype dtype,
+                          int64_t bytes)
+{
+    int64_t count = bytes / (int64_t)dpb_dtype_bytes(dtype);
+    if (count == 0) {
+        dpb_error("--sizes: %" PRId64 " bytes hold no element of %s", bytes, dpb_dtype_text(dtype));
+        dpb_log_hint("begin with %zuB", dpb_dtype_bytes(dtype));
+        return DPB_ERR_USAGE;
+    }
+    if (b->row_count == ROWS_MAX) {
+        dpb_error("more than %d collectives, types and sizes in one launch", ROWS_MAX);
+        dpb_log_hint("give fewer --sizes, or run several times");
+        return DPB_ERR_USAGE;
+    }
+    struct comm_row *grown = realloc(b->rows, (b->row_count + 1) * sizeof(*grown));
+    if (!grown)
+        return DPB_ERR_NO_MEMORY;
+    b->rows = grown;
+    b->rows[b->row_count++] = (struct comm_row){kind, dtype, count};
+    return DPB_OK;
+}
+
+static dpb_status make_rows(struct bench *b)
+{
+    const char *const *kinds, *const *dtypes, *origin;
+    size_t kind_count = values_of(b, "collective", &kinds, &origin);
+    size_t dtype_count = values_of(b, "dtype", &dtypes, &origin);
+    struct dpb_comm_sizes sizes = {0};
+    dpb_status st = parse_sizes(b, &sizes);
+    for (size_t k = 0; k < kind_count; k++)
+        for (size_t d = 0; d < dtype_count; d++)
+            for (size_t s = 0; s < sizes.count && st == DPB_OK; s++)
+                st = add_row(b, (enum dpb_coll_kind)choice_value(b, "collective", kinds[k]),
+                             (enum dpb_dtype)choice_value(b, "dtype", dtypes[d]), sizes.bytes[s]);
+    dpb_comm_sizes_release(&sizes);
+    return st;
+}
+
+static int64_t auto_ranks(int cores)
+{
+    return cores < 2 ? 2 : cores > 4 ? 4 : cores;
+}
+
+/* The rows of a launch: an all-to-all needs as many elements for each rank. */
+static dpb_status rows_of(const struct bench *b, int64_t ranks, struct comm_row **rows)
+{
+    struct comm_row *copy = malloc(b->row_count * sizeof(*copy));
+    if (!copy)
+        return DPB_ERR_NO_MEMORY;
+    memcpy(copy, b->rows, b->row_count * sizeof(*copy));
+    for (size_t i = 0; i < b->row_count; i++) {
+        if (copy[i].kind != DPB_COLL_ALL_TO_ALL)
+            continue;
+        copy[i].count -= copy[i].count % ranks;
+        if (copy[i].count > 0)
+            continue;
+        size_t least_bytes = (size_t)ranks * dpb_dtype_bytes(copy[i].dtype);
+        dpb_error("--sizes: an all-to-all of %" PRId64 " ranks needs at least %zu bytes of %s",
+                  ranks, least_bytes, dpb_dtype_text(copy[i].dtype));
+        dpb_log_hint("begin with %zuB", least_bytes);
+        free(copy);
+        return DPB_ERR_USAGE;
+    }
+    *rows = copy;
+    return DPB_OK;
+}
+
+static void cell_release(struct cell *cell)
+{
+    dpb_config_free(cell->config);
+    free(cell->label);
+    dpb_str_release(&cell->key);
+}
+
+static dpb_status resolve(const struct bench *b, dpb_config *config)
+{
+    const struct dpb_comm_bench_options *o = dpb_config_struct(config, "experiment");
+    if (o->ranks != DPB_AUTO)
+        return DPB_OK;
+    char text[24];
+    snprintf(text, sizeof(text), "%" PRId64, auto_ranks(b->config->cores));
+    return dpb_config_set(config, "ranks", text);
+}
+
+static bool acts_between_ranks(const struct bench *b, const char *name)
+{
+    return dpb_option_find(b->set, name, NULL)->flags & DPB_OPT_COMM_ONLY;
+}
+
+static size_t gather(const struct bench *b, const size_t *index, struct dpb_assignment *given)
+{
+    size_t count = 0;
+    bool alone = false;
+    for (size_t i = 0; i < b->axis_count; i++)
+        alone |= strcmp(b->axis[i]->name, "ranks") == 0 &&
+                 strcmp(b->axis[i]->values[index[i]], "1") == 0;
+    for (size_t i = 0; i < b->axis_count; i++)
+        if (!alone || !acts_between_ranks(b, b->axis[i]->name))
+            given[count++] = (struct dpb_assignment){b->axis[i]->name, b->axis[i]->values[index[i]],
+                                                     b->axis[i]->origin};
+    return count;
+}
+
+static char *make_label(const struct bench *b, const dpb_config *config)
+{
+    struct dpb_str label = {0}, text = {0};
+    for (size_t i = 0; i < b->axis_count; i++) {
+        if (b->axis[i]->value_count < 2 || !dpb_config_is_explicit(config, b->axis[i]->name))
+            continue;
+        if (dpb_config_text(config, b->axis[i]->name, &text) == DPB_OK)
+            dpb_str_appendf(&label, "%s%s=%s", label.length ? " " : "", b->axis[i]->name,
+                            text.text);
+        dpb_str_release(&text);
+    }
+    dpb_str_append(&label, "");
+    return label.text; /* the string's memory is the caller's now */
+}
+
+static dpb_status keep_cell(struct bench *b, struct cell *cell)
+{
+    for (size_t i = 0; i < b->cell_count; i++)
+        if (strcmp(b->cells[i].key.text, cell->key.text) == 0) {
+            cell_release(cell);
+            return DPB_OK;
+        }
+    if (b->cell_count == LAUNCHES_MAX) {
+        dpb_error("the lists multiply to more than %d launches", LAUNCHES_MAX);
+        dpb_log_hint("shorten them, or run several times");
+        return DPB_ERR_USAGE;
+    }
+    struct cell *grown = realloc(b->cells, (b->cell_count + 1) * sizeof(*grown));
+    if (!grown)
+        return DPB_ERR_NO_MEMORY;
+    b->cells = grown;
+    b->cells[b->cell_count++] = *cell;
+    return DPB_OK;
+}
+
+static dpb_status add_cell(struct bench *b, const size_t *index)
+{
+    struct dpb_assignment given[AXES_MAX];
+    size_t count = gather(b, index, given);
+    struct cell cell = {0};
+    struct comm_row *rows_here = NULL;
+    dpb_status st;
+    DPB_TRY_GOTO(st, dpb_config_new(b->set, given, count, true, &cell.config), err);
+    DPB_TRY_GOTO(st, resolve(b, cell.config), err);
+    DPB_TRY_GOTO(st, dpb_config_key(cell.config, 0, NULL, 0, &cell.key), err);
+    const struct dpb_comm_bench_options *o = dpb_config_struct(cell.config, "experiment");
+    DPB_TRY_GOTO(st, rows_of(b, o->ranks, &rows_here), err);
+    free(rows_here);
+    for (size_t i = 0; i < b->axis_count; i++)
+        b->took_effect[i] |= dpb_config_is_explicit(cell.config, b->axis[i]->name);
+    cell.label = make_label(b, cell.config);
+    st = cell.label ? DPB_OK : DPB_ERR_NO_MEMORY;
+    DPB_TRY_GOTO(st, st, err);
+    DPB_TRY_GOTO(st, keep_cell(b, &cell), err);
+    return DPB_OK;
+err:
+    cell_release(&cell);
+    return st;
+}
+
+/* What was asked for and acts nowhere is a mistake, never silence. */
+static dpb_status check_effect(const struct bench *b)
+{
+    for (size_t i = 0; i < b->axis_count; i++) {
+        const char *name = b->axis[i]->name;
+        if (b->took_effect[i])
+            continue;
+        if (acts_between_ranks(b, name)) {
+            dpb_error("%s: cannot take effect with one rank, and no launch has more",
+                      b->axis[i]->origin);
+            dpb_log_hint("leave %s out, or choose more ranks", name);
+        } else {
+            dpb_error("%s: cannot take effect: it belongs to a part that no launch uses",
+                      b->axis[i]->origin);
+            dpb_log_hint("leave %s out, or choose another --comm or --device", name);
+        }
+        return DPB_ERR_USAGE;
+    }
+    return DPB_OK;
+}
+
+/* The cross product, the first option slowest. */
+static dpb_status make_cells(struct bench *b)
+{
+    const struct dpb_settings *settings = b->config->settings;
+    size_t index[AXES_MAX] = {0}, total = 1;
+    for (size_t i = 0; i < settings->count && b->axis_count < AXES_MAX; i++) {
+        if (of_rows(settings->items[i].name))
+            continue;
+        b->axis[b->axis_count++] = &settings->items[i];
+        total *= settings->items[i].value_count;
+        if (total > LAUNCHES_MAX * 100) {
+            dpb_error("the lists multiply to more than %d launches", LAUNCHES_MAX);
+            dpb_log_hint("shorten them, or run several times");
+            return DPB_ERR_USAGE;
+        }
+    }
+    for (size_t n = 0; n < total; n++) {
+        size_t rest = n;
+        for (size_t i = b->axis_count; i-- > 0;) {
+            index[i] = rest % b->axis[i]->value_count;
+            rest /= b->axis[i]->value_count;
+        }
+        DPB_TRY(add_cell(b, index));
+    }
+    return check_effect(b);
+}
+
+static dpb_status probe(const char *kind, const char *name,
+                        dpb_status (*probe_part)(char *why, size_t why_bytes))
+{
+    char why[256] = "";
+    if (probe_part(why, sizeof(why)) == DPB_OK)
+        return DPB_OK;
+    dpb_error("%s \"%s\" is %s", kind, name, why);
+    dpb_log_hint("`dpbench list %ss` shows what is available here", kind);
+    return DPB_ERR_UNAVAILABLE;
+}
+
+/* Parts that are not there, and buffers that do not fit, are found before anything is made. */
+static dpb_status preflight(const struct bench *b)
+{
+    const struct dpb_registry *registry = b->config->registry;
+    int64_t most_bytes = 0, limit_bytes = dpb_memory_available("");
+    for (size_t i = 0; i < b->row_count; i++) {
+        int64_t bytes = b->rows[i].count * (int64_t)dpb_dtype_bytes(b->rows[i].dtype);
+        most_bytes = bytes > most_bytes ? bytes : most_bytes;
+    }
+    DPB_TRY(dpb_driver_check_launched_once());
+    for (size_t i = 0; i < b->cell_count; i++) {
+        const struct dpb_comm_bench_options *o =
+                dpb_config_struct(b->cells[i].config, "experiment");
+        DPB_TRY(probe("device", o->device, dpb_registry_device(registry, o->device)->probe));
+        DPB_TRY(probe("comm", o->comm, dpb_registry_comm(registry, o->comm)->probe));
+        if (most_bytes <= limit_bytes / o->ranks)
+            continue;
+        char each[DPB_UNIT_TEXT_BYTES], limit[DPB_UNIT_TEXT_BYTES];
+        dpb_human_size((double)most_bytes, 3, each, sizeof(each));
+        dpb_human_size((double)limit_bytes, 3, limit, sizeof(limit));
+        dpb_error("memory: %" PRId64 " ranks with buffers of %s do not fit into the %s that are "
+                  "available",
+                  o->ranks, each, limit);
+        dpb_log_hint("give smaller --sizes or fewer --ranks");
+        return DPB_ERR_NO_MEMORY;
+    }
+    return DPB_OK;
+}
+
+/* ---- records ---- */
+
+static const char *status_text(dpb_status st)
+{
+    return st == DPB_OK                ? "ok"
+           : st == DPB_ERR_TIMEOUT     ? "timeout"
+           : st == DPB_ERR_INTERRUPTED ? "interrupted"
+                                       : "failed";
+}
+
+static bool sums(enum dpb_coll_kind kind)
+{
+    return kind == DPB_COLL_ALL_REDUCE || kind == DPB_COLL_REDUCE_SCATTER ||
+           kind == DPB_COLL_REDUCE;
+}
+
+static bool has_root(enum dpb_coll_kind kind)
+{
+    return kind == DPB_COLL_BROADCAST || kind == DPB_COLL_REDUCE;
+}
+
+/* What every record of a launch says. */
+static dpb_json *record_new(const struct bench *b, size_t cell, dpb_status st, const char *reason)
+{
+    const struct dpb_comm_bench_options *o = dpb_config_struct(b->cells[cell].config, "experiment");
+    char now[32];
+    dpb_json *record = dpb_json_object();
+    dpb_clock_utc_text(now, sizeof(now));
+    dpb_json_set_string(record, "schema", DPB_COMM_BENCH_SCHEMA);
+    dpb_json_set_string(record, "run_id", b->run_id);
+    dpb_json_set_int(record, "cell", (int64_t)cell);
+    dpb_json_set_string(record, "label", b->cells[cell].label);
+    dpb_json_set_string(record, "status", status_text(st));
+    if (st == DPB_OK)
+        dpb_json_set(record, "reason", dpb_json_null());
+    else
+        dpb_json_set_string(record, "reason", reason[0] ? reason : dpb_status_text(st));
+    dpb_json_set(record, "tool", dpb_tool_json());
+    dpb_json_set_string(record, "time_utc", now);
+    dpb_json_set(record, "host", dpb_json_copy(b->host));
+    dpb_json_set_int(record, "ranks", o->ranks);
+    return record;
+}
+
+/* Options of the launch, with the collective, type and size of this row. */
+static dpb_json *row_config(const struct bench *b, size_t cell, const struct comm_row *row)
+{
+    dpb_config *config = NULL;
+    char size[DPB_UNIT_TEXT_BYTES];
+    dpb_json *json = NULL;
+    dpb_format_size(row->count * (int64_t)dpb_dtype_bytes(row->dtype), size, sizeof(size));
+    if (dpb_config_copy(b->cells[cell].config, &config) == DPB_OK &&
+        dpb_config_set(config, "collective", dpb_coll_text(row->kind)) == DPB_OK &&
+        dpb_config_set(config, "dtype", dpb_dtype_text(row->dtype)) == DPB_OK &&
+        dpb_config_set(config, "sizes", size) == DPB_OK)
+        json = dpb_config_to_json(config);
+    dpb_config_free(config);
+    return json;
+}
+
+static const dpb_json *rank_row(const struct dpb_launch_result *result, int rank, size_t row)
+{
+    return dpb_json_at(dpb_json_get(result->ranks[rank], "rows"), row);
+}
+
+/* An iteration takes as long as its slowest rank says. Fresh arrays, `count` long. */
+static dpb_status samples_of(const struct dpb_launch_result *result, size_t row, int64_t **samples,
+                             double **reals, size_t *count)
+{
+    size_t n = dpb_json_size(dpb_json_get(rank_row(result, 0, row), "samples_ns"));
+    int64_t *most = calloc(n + 1, sizeof(*most));
+    double *copy = calloc(n + 1, sizeof(*copy));
+    if (!most || !copy) {
+        free(most);
+        free(copy);
+        return DPB_ERR_NO_MEMORY;
+    }
+    for (int r = 0; r < result->rank_count; r++) {
+        dpb_json_walk walk = {0};
+        const dpb_json *list = dpb_json_get(rank_row(result, r, row), "samples_ns"), *value;
+        for (size_t i = 0; i < n && (value = dpb_json_next(list, &walk, NULL)); i++) {
+            int64_t ns = dpb_json_as_int(value, 0);
+            most[i] = ns > most[i] ? ns : most[i];
+            copy[i] = (double)most[i];
+        }
+    }
+    *samples = most;
+    *reals = copy;
+    *count = n;
+    return DPB_OK;
+}
+
+static void set_rate(dpb_json *record, const char *key, double value)
+{
+    if (isfinite(value))
+        dpb_json_set_real(record, key, value);
+    else
+        dpb_json_set_absent(record, key, "one rank has no bus");
+}
+
+static void set_times(dpb_json *record, const double *samples, size_t count, double size_bytes,
+                      double factor)
+{
+    dpb_json *times = dpb_json_object();
+    const double mean_ns = dpb_stats_mean(samples, count);
+    const double p50_ns = dpb_stats_median(samples, count);
+    const double p99_ns = dpb_stats_tail_quantile(samples, count, 0.99);
+    dpb_json_set_real(times, "mean", mean_ns);
+    dpb_json_set_real(times, "min", dpb_stats_quantile(samples, count, 0));
+    dpb_json_set_real(times, "p50", p50_ns);
+    if (isfinite(p99_ns))
+        dpb_json_set_real(times, "p99", p99_ns);
+    else
+        dpb_json_set_absent(times, "p99", "fewer than 100 iterations have no 99th percentile");
+    dpb_json_set(record, "time_ns", times);
+    dpb_json_set_real(record, "algbw_bytes_per_s", size_bytes / mean_ns * 1e9);
+    set_rate(record, "busbw_factor", factor);
+    set_rate(record, "busbw_bytes_per_s", size_bytes / mean_ns * 1e9 * factor);
+    set_rate(record, "busbw_p50_bytes_per_s", size_bytes / p50_ns * 1e9 * factor);
+}
+
+static dpb_status add_row_record(struct bench *b, size_t cell,
+                                 const struct dpb_launch_result *result,
+                                 const struct comm_row *rows_here, size_t i, int64_t *wrong)
+{
+    const struct comm_row *row = &rows_here[i];
+    const dpb_json *comm = dpb_json_get(result->ranks[0], "comm");
+    const int64_t size_bytes = row->count * (int64_t)dpb_dtype_bytes(row->dtype);
+    int64_t *samples = NULL, wrong_here = 0;
+    double *reals = NULL;
+    size_t count = 0;
+    DPB_TRY(samples_of(result, i, &samples, &reals, &count));
+    dpb_json *record = record_new(b, cell, DPB_OK, ""), *wire = dpb_json_array();
+    for (int r = 0; r < result->rank_count; r++) {
+        const dpb_json *of_rank = rank_row(result, r, i);
+        wrong_here += dpb_json_as_int(dpb_json_get(of_rank, "wrong"), 0);
+        dpb_json_append(wire, dpb_json_copy(dpb_json_get(of_rank, "wire_bytes")));
+    }
+    if (wrong_here > 0) {
+        dpb_json_set_string(record, "status", "invalid");
+        dpb_json_set_string(record, "reason", "elements of the result are wrong");
+    }
+    dpb_json_set_bool(record, "emulated", dpb_json_as_bool(dpb_json_get(comm, "emulated"), false));
+    dpb_json_set(record, "comm", dpb_json_copy(comm));
+    dpb_json_set(record, "device", dpb_json_copy(dpb_json_get(result->ranks[0], "device")));
+    dpb_json_set(record, "config", row_config(b, cell, row));
+    dpb_json_set_string(record, "collective", dpb_coll_text(row->kind));
+    dpb_json_set(record, "algorithm", dpb_json_copy(dpb_json_get(comm, "algorithm")));
+    dpb_json_set_string(record, "dtype", dpb_dtype_text(row->dtype));
+    dpb_json_set_string(record, "redop", sums(row->kind) ? "sum" : "none");
+    dpb_json_set_int(record, "root", has_root(row->kind) ? 0 : -1);
+    dpb_json_set_bool(record, "in_place", true);
+    dpb_json_set_int(record, "size_bytes", size_bytes);
+    dpb_json_set_int(record, "count", row->count);
+    dpb_json_set_int(record, "wrong", wrong_here);
+    dpb_json_set(record, "wire_bytes_per_rank", wire);
+    dpb_json_set_int(record, "iterations", (int64_t)count);
+    set_times(record, reals, count, (double)size_bytes,
+              dpb_coll_busbw_factor(row->kind, result->rank_count));
+    dpb_json_set(record, "samples_ns", dpb_json_ints(samples, count));
+    free(samples);
+    free(reals);
+    dpb_json_append(b->records, record);
+    *wrong += wrong_here;
+    return DPB_OK;
+}
+
+/* All records so far, as a whole: a reader finds the old file or the new one. */
+static dpb_status write_records(struct bench *b, size_t from)
+{
+    for (size_t i = from; i < dpb_json_size(b->records); i++) {
+        DPB_TRY(dpb_json_write(dpb_json_at(b->records, i), false, &b->lines));
+        dpb_str_append(&b->lines, "\n");
+    }
+    return dpb_file_write_atomic(b->records_path, b->lines.text, b->lines.length);
+}
+
+/* ---- launches ---- */
+
+static dpb_status record_launch(struct bench *b, size_t cell, dpb_status launched,
+                                const struct dpb_launch_result *result,
+                                const struct comm_row *rows_here)
+{
+    const size_t from = dpb_json_size(b->records);
+    int64_t wrong = 0;
+    dpb_status st = DPB_OK;
+    for (size_t i = 0; launched == DPB_OK && st == DPB_OK && i < b->row_count; i++)
+        st = add_row_record(b, cell, result, rows_here, i, &wrong);
+    if (launched < 0)
+        dpb_json_append(b->records, record_new(b, cell, launched, result->reason));
+    DPB_KEEP(st, write_records(b, from));
+    if (wrong > 0) {
+        dpb_error("%" PRId64 " elements of the results are wrong", wrong);
+        dpb_log_hint("the column #wrong says where; times of wrong results mean nothing");
+    }
+    DPB_TRY(st);
+    return launched < 0 ? launched : wrong > 0 ? DPB_ERR_CHECK : DPB_OK;
+}
+
+static dpb_status run_cell(struct bench *b, size_t cell)
+{
+    const struct dpb_comm_bench_options *o = dpb_config_struct(b->cells[cell].config, "experiment");
+    struct comm_row *rows_here = NULL;
+    DPB_TRY(rows_of(b, o->ranks, &rows_here));
+    dpb_json *job = comm_bench_job(b->cells[cell].config, rows_here, b->row_count);
+    struct dpb_launch_config launch = {
+            .ranks = (int)o->ranks,
+            .job = job,
+            .timeout_ns = o->timeout_ns,
+            .stall_timeout_ns = o->stall_timeout_ns,
+            .interrupted = b->config->interrupted,
+    };
+    struct dpb_launch_result result = {0};
+    dpb_status st = dpb_launch_run(&launch, &result);
+    st = record_launch(b, cell, st, &result, rows_here);
+    dpb_launch_result_release(&result);
+    dpb_json_free(job);
+    free(rows_here);
+    return st;
+}
+
+static dpb_status open_folder(struct bench *b, struct dpb_comm_bench_result *result)
+{
+    DPB_TRY(dpb_run_folder_new(b->config->out, "comm", &result->folder));
+    DPB_TRY(dpb_run_folder_lock(result->folder, &b->lock_fd));
+    DPB_TRY(dpb_run_folder_name(result->folder, false, &b->run_id));
+    b->records_path = dpb_path_join(result->folder, DPB_RECORDS_FILE);
+    b->host = dpb_host_json();
+    return b->records_path ? DPB_OK : DPB_ERR_NO_MEMORY;
+}
+
+static void bench_release(struct bench *b)
+{
+    for (size_t i = 0; i < b->cell_count; i++)
+        cell_release(&b->cells[i]);
+    free(b->cells);
+    free(b->rows);
+    free(b->run_id);
+    free(b->records_path);
+    dpb_json_free(b->host);
+    dpb_str_release(&b->lines);
+    if (b->lock_fd >= 0)
+        close(b->lock_fd);
+}
+
+dpb_status dpb_comm_bench_run(const struct dpb_comm_bench_config *config,
+                              struct dpb_comm_bench_result *result)
+{
+    struct bench b = {
+            .config = config,
+            .set = dpb_comm_bench_option_set(config->registry),
+            .records = dpb_json_array(),
+            .lock_fd = -1,
+    };
+    *result = (struct dpb_comm_bench_result){.records = b.records};
+    dpb_status st, first = DPB_OK;
+    DPB_TRY_GOTO(st, make_rows(&b), out);
+    DPB_TRY_GOTO(st, make_cells(&b), out);
+    DPB_TRY_GOTO(st, preflight(&b), out);
+    DPB_TRY_GOTO(st, open_folder(&b, result), out);
+    for (size_t i = 0; i < b.cell_count; i++) {
+        if (config->progress)
+            config->progress(config->progress_ctx, b.cells[i].label, i, b.cell_count);
+        dpb_status cell = run_cell(&b, i);
+        if (first == DPB_OK)
+            first = cell;
+        if (cell == DPB_ERR_INTERRUPTED || cell == DPB_ERR_IO)
+            break;
+    }
+    st = first;
+out:
+    bench_release(&b);
+    return st;
+}
