@@ -155,6 +155,8 @@ dpb_status dpb_shard_of_batch(int64_t global_batch, int ranks, int rank, bool un
 struct dpb_loader_config {
     const dpb_dataset *dataset; /* borrowed */
     int64_t global_batch;
+    int64_t batches_per_step; /* micro-batches that a training step takes one by one; 0: one */
+    bool joined;              /* instead, a step's micro-batches are one batch; for one rank */
     int ranks, rank;
     bool uneven;
     bool shuffle;   /* by (seed, epoch); the same order on all ranks */
@@ -173,6 +175,10 @@ struct dpb_loader_config {
  * split unevenly. A global batch larger than the dataset is an error. Steps may be asked for in any
  * order; the next one is what is ready early.
  *
+ * With micro-batches, global_batch is the size of one and they are what is numbered: a training
+ * step takes the next batches_per_step of them, and an epoch has whole steps only. keep_last is not
+ * for them.
+ *
  * A dataset in shards: every owner has a shuffled order of its own samples, and its slice of every
  * batch is the next ones of it. An epoch ends when the first owner has too few left for a step;
  * with keep_last the others go on, and slices become smaller or empty. `ranks` and `rank` must be
@@ -182,7 +188,7 @@ typedef struct dpb_loader dpb_loader;
 dpb_status dpb_loader_open(const struct dpb_loader_config *config, dpb_loader **loader);
 void dpb_loader_close(dpb_loader *loader);
 struct dpb_batch_source dpb_loader_source(dpb_loader *loader);
-int64_t dpb_loader_steps_per_epoch(const dpb_loader *loader);
+int64_t dpb_loader_steps_per_epoch(const dpb_loader *loader); /* training steps */
 int64_t dpb_loader_dropped_per_epoch(const dpb_loader *loader);
 int64_t dpb_loader_batch_max(const dpb_loader *loader); /* most samples of this rank in a batch */
 

@@ -224,7 +224,7 @@ struct dpb_batch_source dpb_loader_source(dpb_loader *loader)
 
 int64_t dpb_loader_steps_per_epoch(const dpb_loader *loader)
 {
-    return loader->order.steps_per_epoch;
+    return loader->order.batches_per_epoch / loader->order.config.batches_per_step;
 }
 
 int64_t dpb_loader_dropped_per_epoch(const dpb_loader *loader)

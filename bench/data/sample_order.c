@@ -49,6 +49,12 @@ static int64_t left_of(int64_t samples, int64_t each, int64_t in_epoch)
     return left < 0 ? 0 : left < each ? left : each;
 }
 
+/* As many of `batches` as make whole training steps. */
+static int64_t whole_steps(const struct dpb_loader_config *config, int64_t batches)
+{
+    return batches - batches % config->batches_per_step;
+}
+
 /* ---- all samples in one order ---- */
 
 static dpb_status slice_of_samples(const struct dpb_sample_order *order, int64_t in_epoch,
@@ -65,10 +71,10 @@ static void plan_samples(struct dpb_sample_order *order)
 {
     const struct dpb_loader_config *c = &order->config;
 
-    order->steps_per_epoch = order->samples / c->global_batch;
-    order->dropped_per_epoch = order->samples % c->global_batch;
+    order->batches_per_epoch = whole_steps(c, order->samples / c->global_batch);
+    order->dropped_per_epoch = order->samples - order->batches_per_epoch * c->global_batch;
     if (c->keep_last && order->dropped_per_epoch > 0) {
-        order->steps_per_epoch++;
+        order->batches_per_epoch++;
         order->dropped_per_epoch = 0;
     }
 }
@@ -125,11 +131,11 @@ static dpb_status plan_owners(struct dpb_sample_order *order)
     for (int owner = 0; owner < order->deal.owners; owner++) {
         int64_t samples = order->owner_samples[owner], each = owner_step(order, owner);
 
-        if (each < 1 || (samples < each && !c->keep_last)) {
+        if (each < 1 || (samples < each * c->batches_per_step && !c->keep_last)) {
             dpb_error(
                     "--sharding shards: rank %d has %lld samples in its shards, a step takes %lld "
                     "of them",
-                    owner, (long long)samples, (long long)each);
+                    owner, (long long)samples, (long long)(each * c->batches_per_step));
             dpb_log_hint("use a global batch of at least a sample for every rank and at most what "
                          "the shards of each hold, or --sharding samples");
             return DPB_ERR_USAGE;
@@ -138,7 +144,8 @@ static dpb_status plan_owners(struct dpb_sample_order *order)
         least = steps < least ? steps : least;
         most = all > most ? all : most;
     }
-    order->steps_per_epoch = c->keep_last ? most : least;
+    least = whole_steps(c, least);
+    order->batches_per_epoch = c->keep_last ? most : least;
     order->dropped_per_epoch = c->keep_last ? 0 : order->samples - least * c->global_batch;
     return DPB_OK;
 }
@@ -208,10 +215,14 @@ static dpb_status check_config(const struct dpb_sample_order *order)
     int64_t first, count;
 
     DPB_TRY(dpb_shard_of_batch(c->global_batch, c->ranks, c->rank, c->uneven, &first, &count));
-    if (c->global_batch > order->samples) {
+    if (c->global_batch * c->batches_per_step > order->samples) {
         dpb_error("a global batch of %lld samples is larger than the dataset of %lld",
-                  (long long)c->global_batch, (long long)order->samples);
+                  (long long)(c->global_batch * c->batches_per_step), (long long)order->samples);
         dpb_log_hint("use a smaller batch or fewer ranks");
+        return DPB_ERR_USAGE;
+    }
+    if (c->batches_per_step > 1 && (c->keep_last || (c->joined && c->ranks != 1))) {
+        dpb_error("cannot keep the last of micro-batches, or join those of %d ranks", c->ranks);
         return DPB_ERR_USAGE;
     }
     if (c->epochs < 0) {
@@ -243,7 +254,7 @@ static dpb_status open_order(struct dpb_sample_order *order)
         slice = slice_of_owners(order, 0);
     else
         DPB_TRY(slice_of_samples(order, 0, &slice));
-    order->batch_max = slice.count;
+    order->batch_max = slice.count * (order->config.joined ? order->config.batches_per_step : 1);
     return DPB_OK;
 }
 
@@ -253,6 +264,8 @@ dpb_status dpb_sample_order_open(const struct dpb_loader_config *config,
     struct dpb_sample_order opened = {.config = *config};
     struct dpb_dataset_info info;
 
+    if (opened.config.batches_per_step < 1)
+        opened.config.batches_per_step = 1;
     dpb_dataset_describe(config->dataset, &info);
     opened.samples = info.samples;
     opened.deal = info.deal;
@@ -276,11 +289,12 @@ void dpb_sample_order_release(struct dpb_sample_order *order)
 
 /* ---- take ---- */
 
-dpb_status dpb_sample_order_take(struct dpb_sample_order *order, int64_t step, int64_t *ids,
-                                 struct dpb_sample_slice *slice)
+/* Batch number `number` as it was dealt, from 1. */
+static dpb_status take_batch(struct dpb_sample_order *order, int64_t number, int64_t *ids,
+                             struct dpb_sample_slice *slice)
 {
-    int64_t epoch = (step - 1) / order->steps_per_epoch;
-    int64_t in_epoch = (step - 1) % order->steps_per_epoch;
+    int64_t epoch = (number - 1) / order->batches_per_epoch;
+    int64_t in_epoch = (number - 1) % order->batches_per_epoch;
 
     if (order->config.epochs > 0 && epoch >= order->config.epochs)
         return DPB_END;
@@ -303,5 +317,24 @@ dpb_status dpb_sample_order_take(struct dpb_sample_order *order, int64_t step, i
                (size_t)takes * sizeof(*ids));
         ids += takes;
     }
+    return DPB_OK;
+}
+
+dpb_status dpb_sample_order_take(struct dpb_sample_order *order, int64_t number, int64_t *ids,
+                                 struct dpb_sample_slice *slice)
+{
+    int64_t batches = order->config.joined ? order->config.batches_per_step : 1;
+    struct dpb_sample_slice sum = {0};
+
+    for (int64_t i = 0; i < batches; i++) {
+        struct dpb_sample_slice part;
+        dpb_status st = take_batch(order, (number - 1) * batches + i + 1, ids + sum.count, &part);
+
+        if (st != DPB_OK)
+            return st;
+        sum.first = i == 0 ? part.first : sum.first;
+        sum.count += part.count;
+    }
+    *slice = sum;
     return DPB_OK;
 }

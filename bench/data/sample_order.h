@@ -25,8 +25,8 @@ struct dpb_sample_order {
     int64_t *owner_samples; /* [owners]; NULL when samples are dealt one by one */
     struct dpb_sample_pool *pool;
     int pool_count; /* this rank's */
-    int64_t steps_per_epoch, dropped_per_epoch;
-    int64_t batch_max; /* most samples of this rank in a step */
+    int64_t batches_per_epoch, dropped_per_epoch;
+    int64_t batch_max; /* most samples of this rank in a batch */
 };
 
 /* What this rank takes of a step. */
@@ -40,9 +40,9 @@ dpb_status dpb_sample_order_open(const struct dpb_loader_config *config,
                                  struct dpb_sample_order *order);
 void dpb_sample_order_release(struct dpb_sample_order *order);
 
-/* Fill `ids` with what this rank takes in training step `step`, from 1. Makes the order of its
+/* Fill `ids` with what this rank takes as batch number `number`, from 1. Makes the order of its
  * epoch where it is not there. DPB_END after the last epoch. */
-dpb_status dpb_sample_order_take(struct dpb_sample_order *order, int64_t step, int64_t *ids,
+dpb_status dpb_sample_order_take(struct dpb_sample_order *order, int64_t number, int64_t *ids,
                                  struct dpb_sample_slice *slice);
 
 #ifdef __cplusplus

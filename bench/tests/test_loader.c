@@ -364,6 +364,52 @@ static void test_background_closes_at_any_time(void **state)
     dpb_dataset_close(dataset);
 }
 
+/* Micro-batches of two ranks, one after the other, are what one rank gets joined; an epoch has
+ * whole steps. */
+static void test_micro_batches(void **state)
+{
+    dpb_dataset *dataset = open_dataset(52);
+    struct dpb_loader_config config = {.dataset = dataset,
+                                       .global_batch = 6,
+                                       .batches_per_step = 3,
+                                       .joined = true,
+                                       .ranks = 1,
+                                       .shuffle = true,
+                                       .seed = 9};
+    dpb_loader *whole = open_loader(&config), *part[2];
+
+    (void)state;
+    config.joined = false;
+    config.ranks = 2;
+    for (config.rank = 0; config.rank < 2; config.rank++)
+        part[config.rank] = open_loader(&config);
+    assert_int_equal(dpb_loader_steps_per_epoch(whole), 2);
+    assert_int_equal(dpb_loader_steps_per_epoch(part[0]), 2);
+    assert_int_equal(dpb_loader_dropped_per_epoch(part[1]), 52 - 36);
+    assert_int_equal(dpb_loader_batch_max(whole), 18);
+    assert_int_equal(dpb_loader_batch_max(part[0]), 3);
+    for (int64_t step = 1; step <= 5; step++) { /* beyond two epochs */
+        struct dpb_batch all, mine;
+        int64_t at = 0;
+
+        get(whole, step, &all);
+        assert_int_equal(all.samples, 18);
+        for (int64_t number = 3 * step - 2; number <= 3 * step; number++) {
+            for (int rank = 0; rank < 2; rank++) {
+                get(part[rank], number, &mine);
+                assert_int_equal(mine.samples, 3);
+                assert_int_equal(mine.first, 3 * rank);
+                assert_memory_equal(mine.sample_ids, all.sample_ids + at, 3 * sizeof(int64_t));
+                at += 3;
+            }
+        }
+    }
+    for (int rank = 0; rank < 2; rank++)
+        dpb_loader_close(part[rank]);
+    dpb_loader_close(whole);
+    dpb_dataset_close(dataset);
+}
+
 static void test_configs_refused(void **state)
 {
     dpb_dataset *dataset = open_dataset(20);
@@ -386,6 +432,15 @@ static void test_configs_refused(void **state)
     assert_int_equal(dpb_loader_open(&config, &loader), DPB_ERR_USAGE);
     assert_null(loader);
     config.epochs = 0;
+    config.batches_per_step = 2; /* and keep_last */
+    assert_int_equal(dpb_loader_open(&config, &loader), DPB_ERR_USAGE);
+    config.keep_last = false;
+    config.joined = true; /* with 3 ranks */
+    assert_int_equal(dpb_loader_open(&config, &loader), DPB_ERR_USAGE);
+    config.joined = false;
+    config.batches_per_step = 3; /* 27 samples of 20 */
+    assert_int_equal(dpb_loader_open(&config, &loader), DPB_ERR_USAGE);
+    config.batches_per_step = 1;
     loader = open_loader(&config);
     source = dpb_loader_source(loader);
     assert_int_equal(source.next(source.ctx, 0, &batch), DPB_ERR_USAGE);
@@ -411,6 +466,7 @@ int main(void)
             cmocka_unit_test(test_background_is_the_same),
             cmocka_unit_test(test_background_leaves_the_batch_alone),
             cmocka_unit_test(test_background_closes_at_any_time),
+            cmocka_unit_test(test_micro_batches),
             cmocka_unit_test(test_configs_refused),
     };
 
