@@ -28,7 +28,9 @@ struct dpb_experiment {
     char strategy[DPB_OPTION_TEXT_BYTES];
     int64_t ranks;
     int64_t global_batch;
-    int64_t batch_per_rank;
+    int64_t batch_per_rank; /* of one micro-batch */
+    int64_t accumulate;     /* micro-batches of a step */
+    int64_t ranks_per_node;
     bool uneven;
     int64_t steps;
     int64_t warmup;
@@ -79,8 +81,8 @@ const char *dpb_data_kind_text(enum dpb_data_kind kind);
 int dpb_ranks_auto(int cores, int64_t ranks[3]);
 
 /* Decide every option that was left to the program (batch sizes, threads, the optimizer and its
- * settings) and check what rows cannot: divisible batch, warm-up below steps, ranks the comm can
- * hold, settings that the optimizer does not use. Mistakes:
+ * settings, ranks of a node) and check what rows cannot: divisible batch and ranks, warm-up below
+ * steps, ranks the comm can hold, settings that the optimizer does not use. Mistakes:
  * DPB_ERR_USAGE, logged with the remedy. Needs `ranks` to be a number. `most_ranks` is the largest
  * rank count of the plan: a rank gets the same share of the machine in every cell, since a curve
  * over ranks that change their size would not show scaling. */

@@ -18,10 +18,12 @@ struct dpb_job {
     const dpb_config *config; /* resolved cell */
     int data_ranks; /* one rank takes every batch as so many ranks would from their shards; 0: the
                        ranks are as many as they are */
-    bool verify;    /* replicas are compared after every step, nothing is timed or traced */
-    bool integers;  /* the registry's integer workload instead of the config's: gradients
-                       are summed, the optimizer is that workload's */
-    int plant_rank; /* verify: this rank flips one bit after step plant_step; -1: none */
+    int64_t data_batches; /* its batch of a step is so many micro-batches of theirs, joined; 0: as
+                             the cell says, one by one */
+    bool verify;          /* replicas are compared after every step, nothing is timed or traced */
+    bool integers;        /* the registry's integer workload instead of the config's: gradients
+                             are summed, the optimizer is that workload's */
+    int plant_rank;       /* verify: this rank flips one bit after step plant_step; -1: none */
     int64_t plant_step;
     bool nudge;       /* some roundings in every parameter (dpb_step_nudge_params()) */
     bool quiet;       /* no log lines: the failure is expected, its text is reported */

@@ -107,11 +107,15 @@ static const struct dpb_option rows[] = {
     {.name = "ranks", .type = DPB_OPT_INT, .offset = AT(ranks), .default_text = "auto", .min = 1, .max = 65536, .category = SCALE,
      .help = "processes that train together; auto: powers of two up to the cores, at most 4", .flags = DPB_OPT_AUTO},
     {.name = "batch-per-rank", .type = DPB_OPT_INT, .offset = AT(batch_per_rank), .default_text = "auto", .min = 1, .max = 1e9, .category = SCALE, .unit = "samples",
-     .help = "samples of each rank per step (weak scaling); auto: from --global-batch, else what suits the workload, as 'dpbench list workloads' shows", .flags = DPB_OPT_AUTO},
+     .help = "samples of each rank per step, or per micro-batch of it (weak scaling); auto: from --global-batch, else what suits the workload, as 'dpbench list workloads' shows", .flags = DPB_OPT_AUTO},
     {.name = "global-batch", .type = DPB_OPT_INT, .offset = AT(global_batch), .default_text = "auto", .min = 1, .max = 1e9, .category = SCALE, .unit = "samples",
-     .help = "samples of all ranks together per step (strong scaling)", .flags = DPB_OPT_AUTO},
+     .help = "samples of all ranks together per step, all micro-batches (strong scaling)", .flags = DPB_OPT_AUTO},
+    {.name = "accumulate", .type = DPB_OPT_INT, .offset = AT(accumulate), .default_text = "1", .min = 1, .max = 1e6, .category = SCALE, .unit = "micro-batches",
+     .help = "micro-batches of a step, whose gradients are added up before they travel: the global batch is ranks times --batch-per-rank times this"},
     {.name = "uneven", .type = DPB_OPT_BOOL, .offset = AT(uneven), .default_text = "off", .category = SCALE,
      .help = "allow a global batch that the ranks do not divide: the first ranks take one sample more"},
+    {.name = "ranks-per-node", .type = DPB_OPT_INT, .offset = AT(ranks_per_node), .default_text = "auto", .min = 1, .max = 65536, .category = SCALE,
+     .help = "ranks that share a node, for what distinguishes links within nodes and between them; divides --ranks; auto: all", .flags = DPB_OPT_AUTO | DPB_OPT_COMM_ONLY},
     {.name = "threads-per-rank", .type = DPB_OPT_INT, .offset = AT(threads_per_rank), .default_text = "auto", .min = 1, .max = 1024, .category = SCALE,
      .help = "compute threads of a rank; auto: cores / largest rank count of the sweep, at least 1", .flags = DPB_OPT_AUTO},
     {.name = "bind", .type = DPB_OPT_BOOL, .offset = AT(bind), .default_text = "on", .category = SCALE,
@@ -192,19 +196,58 @@ static dpb_status set_threads(dpb_config *config, int64_t threads, int64_t threa
 static dpb_status check_batch(const struct dpb_experiment *e, int64_t global)
 {
     if (global > GLOBAL_BATCH_MAX) {
-        dpb_error("--batch-per-rank %" PRId64 " with %" PRId64
-                  " ranks is a global batch of %" PRId64 " samples, above the largest, %d",
-                  e->batch_per_rank, e->ranks, global, GLOBAL_BATCH_MAX);
+        dpb_error("--batch-per-rank %" PRId64 " with %" PRId64 " ranks and --accumulate %" PRId64
+                  " is a global batch of %" PRId64 " samples, above the largest, %d",
+                  e->batch_per_rank, e->ranks, e->accumulate, global, GLOBAL_BATCH_MAX);
         dpb_log_hint("use a smaller batch");
         return DPB_ERR_USAGE;
     }
-    if (global < e->ranks) {
-        dpb_error("a global batch of %" PRId64 " leaves some of %" PRId64 " ranks without a sample",
-                  global, e->ranks);
-        dpb_log_hint("use --global-batch %" PRId64 " or more, or fewer ranks", e->ranks);
+    if (global % e->accumulate != 0) {
+        dpb_error("--accumulate %" PRId64 ": a global batch of %" PRId64
+                  " samples has not so many equal micro-batches",
+                  e->accumulate, global);
+        dpb_log_hint("use a --global-batch that is a multiple of %" PRId64,
+                     e->accumulate * e->ranks);
+        return DPB_ERR_USAGE;
+    }
+    if (global < e->ranks * e->accumulate) {
+        dpb_error("a global batch of %" PRId64 " leaves some of %" PRId64
+                  " ranks without a sample%s",
+                  global, e->ranks, e->accumulate > 1 ? " in a micro-batch" : "");
+        dpb_log_hint("use --global-batch %" PRId64 " or more, or fewer ranks%s",
+                     e->ranks * e->accumulate, e->accumulate > 1 ? " or micro-batches" : "");
         return DPB_ERR_USAGE;
     }
     return DPB_OK;
+}
+
+/* Tables of the network's own are updated from the rows of the last batch. */
+static dpb_status check_accumulate(const dpb_config *config,
+                                   const struct dpb_workload_ops *workload)
+{
+    const struct dpb_experiment *e = dpb_config_struct(config, "experiment");
+    const struct dpb_model *model = workload->model(dpb_config_struct(config, "workload"));
+    if (e->accumulate == 1 || dpb_model_own_table_elements(model) == 0)
+        return DPB_OK;
+    dpb_error("--accumulate %" PRId64 " cannot take effect: workload \"%s\" updates its embedding "
+              "tables by the rows of one batch",
+              e->accumulate, workload->name);
+    dpb_log_hint("leave --accumulate out, or let the gradients of all rows travel (dlrm-small's "
+                 "--embedding-gradients dense)");
+    return DPB_ERR_USAGE;
+}
+
+static dpb_status resolve_nodes(dpb_config *config)
+{
+    const struct dpb_experiment *e = dpb_config_struct(config, "experiment");
+    if (e->ranks_per_node == DPB_AUTO)
+        return set_int(config, "ranks-per-node", e->ranks);
+    if (e->ranks % e->ranks_per_node == 0)
+        return DPB_OK;
+    dpb_error("--ranks-per-node %" PRId64 " does not divide the %" PRId64 " ranks",
+              e->ranks_per_node, e->ranks);
+    dpb_log_hint("every node has as many ranks: use a divisor of %" PRId64, e->ranks);
+    return DPB_ERR_USAGE;
 }
 
 /* Fill in whichever of the two batch sizes was left open. */
@@ -215,10 +258,10 @@ static dpb_status resolve_batch(dpb_config *config, const struct dpb_workload_op
     bool local_given = e->batch_per_rank != DPB_AUTO;
     int64_t global = e->global_batch, local = e->batch_per_rank;
     int64_t wish = workload->training.batch_per_rank;
-    if (global_given && local_given && global != local * e->ranks) {
+    if (global_given && local_given && global != local * e->ranks * e->accumulate) {
         dpb_error("--global-batch %" PRId64 " and --batch-per-rank %" PRId64
-                  " contradict each other with %" PRId64 " ranks",
-                  global, local, e->ranks);
+                  " contradict each other with %" PRId64 " ranks and --accumulate %" PRId64,
+                  global, local, e->ranks, e->accumulate);
         dpb_log_hint("give one of them: --batch-per-rank for weak scaling, --global-batch for "
                      "strong scaling");
         return DPB_ERR_USAGE;
@@ -226,10 +269,11 @@ static dpb_status resolve_batch(dpb_config *config, const struct dpb_workload_op
     if (!global_given && !local_given)
         local = wish > 0 ? wish : BATCH_PER_RANK_DEFAULT;
     if (!global_given)
-        global = local * e->ranks;
+        global = local * e->ranks * e->accumulate;
     DPB_TRY(check_batch(e, global));
     int64_t first;
-    DPB_TRY(dpb_shard_of_batch(global, (int)e->ranks, 0, e->uneven, &first, &local));
+    DPB_TRY(dpb_shard_of_batch(global / e->accumulate, (int)e->ranks, 0, e->uneven, &first,
+                               &local));
     if (!global_given)
         DPB_TRY(set_int(config, "global-batch", global));
     if (!local_given)
@@ -372,6 +416,8 @@ dpb_status dpb_experiment_resolve(dpb_config *config, const struct dpb_registry 
     if (e->epochs > 0 && e->steps != DPB_AUTO)
         DPB_TRY(dpb_config_set(config, "steps", "auto"));
     DPB_TRY(resolve_batch(config, workload));
+    DPB_TRY(check_accumulate(config, workload));
+    DPB_TRY(resolve_nodes(config));
     DPB_TRY(resolve_data(config, workload));
     if (e->threads_per_rank == DPB_AUTO)
         DPB_TRY(set_threads(config, threads_of(cores, most_ranks), threads_of(cores, e->ranks)));
@@ -398,6 +444,8 @@ dpb_status dpb_experiment_series(const dpb_config *config, struct dpb_str *serie
     const char *without[8] = {"ranks"};
     size_t count = 1;
     without[count++] = dpb_experiment_is_weak(config) ? "global-batch" : "batch-per-rank";
+    if (!dpb_config_is_explicit(config, "ranks-per-node"))
+        without[count++] = "ranks-per-node"; /* it is the ranks */
     DPB_TRY(dpb_config_key(config, DPB_OPT_NO_RECORD, without, count, series));
     without[count++] = "strategy";
     without[count++] = "comm";

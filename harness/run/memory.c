@@ -191,7 +191,8 @@ void dpb_step_shape_of(const struct dpb_registry *registry, const dpb_config *co
             .strategy_options = dpb_config_struct(config, "strategy"),
             .bucket_given = dpb_config_is_explicit(config, "bucket"),
             .ranks = (int)e->ranks,
-            .accumulate = 1,
+            .ranks_per_node = (int)e->ranks_per_node,
+            .accumulate = e->accumulate,
     };
 }
 

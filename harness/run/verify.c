@@ -91,6 +91,8 @@ static dpb_status alone(const dpb_config *config, dpb_config **one)
     DPB_TRY(dpb_config_copy(config, &copy));
     snprintf(batch, sizeof(batch), "%" PRId64, e->global_batch);
     DPB_TRY_GOTO(st, dpb_config_set(copy, "ranks", "1"), err);
+    DPB_TRY_GOTO(st, dpb_config_set(copy, "ranks-per-node", "1"), err);
+    DPB_TRY_GOTO(st, dpb_config_set(copy, "accumulate", "1"), err);
     DPB_TRY_GOTO(st, dpb_config_set(copy, "batch-per-rank", batch), err);
     *one = copy;
     return DPB_OK;
@@ -226,12 +228,20 @@ static void add_replicas(struct verifier *v, bool integers, const struct dpb_lau
               dpb_json_size(dpb_json_get(many->ranks[0], "loss_sum")), v->e->ranks);
 }
 
-/* Does each rank compute what it would have computed as a part of the whole batch? */
-static bool has_one_big_batch(const struct verifier *v)
+/* Why N ranks do not compute what one rank with the whole batch computes; NULL: they do. */
+static const char *why_no_big_batch(const struct verifier *v, bool integers)
 {
     const struct dpb_workload_ops *workload =
             dpb_registry_workload(v->config->registry, v->e->workload);
-    return !(workload->flags & DPB_WORKLOAD_BATCH_STATISTICS) || v->e->sync_bn;
+    if (integers || !(workload->flags & DPB_WORKLOAD_BATCH_STATISTICS))
+        return NULL;
+    if (!v->e->sync_bn)
+        return "with --sync-bn off batch normalisation sees the samples of its rank only, so that "
+               "one rank with the whole batch computes something else";
+    if (v->e->accumulate > 1)
+        return "batch normalisation sees the samples of one micro-batch only, so that one rank "
+               "with the whole batch computes something else";
+    return NULL;
 }
 
 static struct bounds bounds_of(const struct dpb_experiment *e)
@@ -302,6 +312,7 @@ static dpb_status compare_with_alone(struct verifier *v, bool integers)
                           .plant_rank = -1,
                           .keep_values = true,
                           .keep_first = !integers && v->amplifies};
+    const char *why = why_no_big_batch(v, integers);
     if (v->e->ranks < 2) {
         skip(v, replicas_name(integers), "one rank has no replica");
         skip(v, losses_name(integers), "one rank is the one big batch");
@@ -317,9 +328,7 @@ static dpb_status compare_with_alone(struct verifier *v, bool integers)
     if (st < 0)
         goto out;
     add_replicas(v, integers, &many);
-    if (!integers && !has_one_big_batch(v)) {
-        const char *why = "with --sync-bn off batch normalisation sees the samples of its rank "
-                          "only, so that one rank with the whole batch computes something else";
+    if (why) {
         skip(v, losses_name(integers), why);
         skip(v, params_name(integers), why);
         goto out;
@@ -328,6 +337,7 @@ static dpb_status compare_with_alone(struct verifier *v, bool integers)
     tell(v, integers ? "integer gradients, one rank" : "one rank with the whole batch");
     job.config = alone_config;
     job.data_ranks = (int)v->e->ranks;
+    job.data_batches = v->e->accumulate;
     DPB_TRY_GOTO(st, train(v, &job, &one), out);
     if (!integers && v->amplifies)
         DPB_TRY_GOTO(st, widen_bounds(v, &job, &one), out);

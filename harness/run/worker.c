@@ -21,9 +21,9 @@
 #include "dpb_trace.h"
 #include "kept_values.h"
 
-/* Operators, spans and collectives of one step of one lane: a parameter has its own in the forward
- * pass, in the backward pass (bias, weights, data, activation) and in the update. */
-#define EVENTS_PER_STEP_BOUND  512
+/* Operators, spans and collectives of one micro-batch of one lane: a parameter has its own in the
+ * forward pass, in the backward pass (bias, weights, data, activation) and in the update. */
+#define EVENTS_PER_BATCH_BOUND 512
 #define EVENTS_PER_PARAM_BOUND 6
 
 /* ---- the job ---- */
@@ -33,6 +33,7 @@ dpb_json *dpb_job_to_json(const struct dpb_job *job)
     dpb_json *json = dpb_json_object();
     dpb_json_set(json, "config", dpb_config_to_text_json(job->config));
     dpb_json_set_int(json, "data_ranks", job->data_ranks);
+    dpb_json_set_int(json, "data_batches", job->data_batches);
     dpb_json_set_bool(json, "verify", job->verify);
     dpb_json_set_bool(json, "integers", job->integers);
     dpb_json_set_int(json, "plant_rank", job->plant_rank);
@@ -130,6 +131,7 @@ static dpb_status read_job(struct worker *w)
     w->job = (struct dpb_job){
             .config = w->config,
             .data_ranks = (int)dpb_json_as_int(dpb_json_get(w->message, "data_ranks"), 0),
+            .data_batches = dpb_json_as_int(dpb_json_get(w->message, "data_batches"), 0),
             .verify = dpb_json_as_bool(dpb_json_get(w->message, "verify"), false),
             .integers = dpb_json_as_bool(dpb_json_get(w->message, "integers"), false),
             .plant_rank = (int)dpb_json_as_int(dpb_json_get(w->message, "plant_rank"), -1),
@@ -177,10 +179,13 @@ static dpb_status open_data(struct worker *w, const struct dpb_model *model)
             .owners = w->job.data_ranks > 0 ? w->job.data_ranks : w->size,
             .owner = w->job.data_ranks > 0 ? DPB_ALL_OWNERS : w->rank,
     };
+    const int64_t batches = w->job.data_batches > 0 ? w->job.data_batches : w->e->accumulate;
     DPB_TRY(dpb_dataset_open(&dataset, DPB_SPLIT_TRAIN, &w->train));
     struct dpb_loader_config loader = {
             .dataset = w->train,
-            .global_batch = w->e->global_batch,
+            .global_batch = w->e->global_batch / batches,
+            .batches_per_step = batches,
+            .joined = w->job.data_batches > 0,
             .ranks = w->size,
             .rank = w->rank,
             .uneven = w->e->uneven,
@@ -199,6 +204,7 @@ static dpb_status open_data(struct worker *w, const struct dpb_model *model)
     loader.shuffle = false;
     loader.background = false;
     loader.keep_last = true;
+    loader.batches_per_step = 1;
     loader.epochs = 1;
     return dpb_loader_open(&loader, &w->test_loader);
 }
@@ -238,7 +244,8 @@ static dpb_status open_engine(struct worker *w)
             .source = dpb_loader_source(w->loader),
             .batch_max = dpb_loader_batch_max(w->loader),
             .global_batch = w->e->global_batch,
-            .accumulate = 1,
+            .accumulate = w->e->accumulate,
+            .ranks_per_node = (int)w->e->ranks_per_node,
             .seed = (uint64_t)w->e->seed,
             .precision = integers ? DPB_F32 : (enum dpb_dtype)w->e->precision,
             .sync_batch_statistics = !integers && w->e->sync_bn,
@@ -280,8 +287,8 @@ static dpb_status open_measurement(struct worker *w)
     size_t params = (size_t)dpb_dataset_model(w->train)->param_count;
     struct dpb_recorder_config recorder = {
             .rank = w->rank,
-            .events_per_lane = (size_t)w->traced_count *
-                               (EVENTS_PER_STEP_BOUND + EVENTS_PER_PARAM_BOUND * params),
+            .events_per_lane = (size_t)(w->traced_count * w->e->accumulate) *
+                               (EVENTS_PER_BATCH_BOUND + EVENTS_PER_PARAM_BOUND * params),
     };
     return w->registry->recorder->open(&recorder, &w->recorder);
 }

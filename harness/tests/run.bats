@@ -121,6 +121,39 @@ load helper
     assert_output 'image-size'
 }
 
+@test "micro-batches make a step, which reduces once, and its trace is complete" {
+    for accumulate in 1 4; do
+        dpbench run --data synthetic --workload mnist-mlp --ranks 2 --batch-per-rank 4 --steps 4 \
+            --warmup 2 --trace-steps 2 --probe-retries 0 --accumulate "$accumulate" -o "out$accumulate"
+        assert_exit 0
+    done
+    assert_json out4/records.jsonl 'd[0]["global_batch"], d[0]["batch_per_rank"], d[0]["config"]["accumulate"]' \
+        '[32, 4, 4]'
+    assert_json out4/records.jsonl 'd[0]["trace"]["lost"]' 0
+    jq() { python3 -c "import json; print(json.loads(open('$1').readline())$2)"; }
+    for key in collectives_per_step payload_bytes_per_step; do
+        [ "$(jq out1/records.jsonl '["communication"]["'$key'"]')" = \
+            "$(jq out4/records.jsonl '["communication"]["'$key'"]')" ]
+    done
+    memory='d[0]["memory"]["predicted"]["strategy"] > 0'
+    assert_json out4/records.jsonl "$memory" true
+    dpbench run --data synthetic --workload mnist-mlp --ranks 2 --accumulate 3 --global-batch 16
+    assert_exit 2
+    assert_output 'a multiple of 6'
+    dpbench run --workload dlrm-small --embedding-gradients sparse --ranks 2 --accumulate 2
+    assert_exit 2
+    assert_output 'by the rows of one batch'
+}
+
+@test "ranks per node divide the ranks" {
+    dpbench run "${quick[@]}" --ranks 4 --ranks-per-node 2 -o out
+    assert_exit 0
+    assert_json "$(records_file)" 'd[0]["config"]["ranks_per_node"]' 2
+    dpbench run "${quick[@]}" --ranks 4 --ranks-per-node 3
+    assert_exit 2
+    assert_output 'does not divide the 4 ranks'
+}
+
 @test "uneven batches train when asked for" {
     dpbench run --data synthetic --workload mnist-mlp --steps 4 --warmup 2 --trace-steps 0 \
         --probe-retries 0 --ranks 2 --global-batch 15 --uneven on -o out

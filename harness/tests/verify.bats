@@ -68,6 +68,28 @@ load helper
     assert_output 'difference .* in emb_l'
 }
 
+@test "verify compares micro-batches with one big batch, dealt from shards, too" {
+    dpbench verify --data synthetic --workload mnist-mlp --ranks 3 --batch-per-rank 4 --accumulate 2
+    assert_exit 0
+    assert_output '^ok +losses follow one big batch'
+    assert_output '^ok +parameters follow one big batch'
+    refute_output '^skip'
+    dpbench data pack --workload mnist-mlp --data synthetic --shards 4 -o packed
+    assert_exit 0
+    dpbench verify --data packed --data-dir packed --workload mnist-mlp --ranks 2 \
+        --batch-per-rank 4 --accumulate 2 --sharding shards
+    assert_exit 0
+    refute_output '^skip'
+}
+
+@test "verify says why micro-batches under batch normalisation are not one big batch" {
+    dpbench verify --data synthetic --workload cifar-resnet20 --ranks 2 --batch-per-rank 2 \
+        --accumulate 2 --steps 3
+    assert_exit 0
+    assert_output 'skipped: batch normalisation sees the samples of one micro-batch only'
+    assert_output '^ok +integer parameters equal one big batch, bit by bit'
+}
+
 @test "verify works with ring and tiny buckets" {
     dpbench verify --data synthetic --workload mnist-cnn --ranks 2 --global-batch 16 \
         --algorithm ring --bucket 4KiB

@@ -94,6 +94,65 @@ static void test_axes_multiply(void **state)
     dpb_plan_release(&plan);
 }
 
+/* The global batch is ranks times batch per rank times micro-batches, whichever is given. */
+static void test_micro_batches(void **state)
+{
+    (void)state;
+    struct dpb_plan plan;
+    assert_int_equal(build_with("ranks=2 accumulate=1,3 batch-per-rank=8", NULL, true, 2, &plan),
+                     DPB_OK);
+    assert_int_equal(plan.cell_count, 2);
+    assert_int_equal(cell(&plan, 0)->global_batch, 16);
+    assert_int_equal(cell(&plan, 1)->global_batch, 48);
+    assert_true(dpb_experiment_is_weak(plan.cells[1].config));
+    assert_string_equal(plan.cells[1].label, "accumulate=3");
+    assert_string_not_equal(plan.cells[0].series, plan.cells[1].series);
+    dpb_plan_release(&plan);
+    assert_int_equal(build_with("ranks=1,2 accumulate=2 global-batch=24", NULL, true, 2, &plan),
+                     DPB_OK);
+    assert_int_equal(cell(&plan, 0)->batch_per_rank, 12);
+    assert_int_equal(cell(&plan, 1)->batch_per_rank, 6);
+    assert_string_equal(plan.cells[0].compute_series, plan.cells[1].compute_series);
+    dpb_plan_release(&plan);
+    assert_int_equal(build_with("ranks=2 accumulate=3 batch-per-rank=8 global-batch=48", NULL,
+                                false, 2, &plan),
+                     DPB_OK);
+    dpb_plan_release(&plan);
+    assert_int_equal(build_with("ranks=2 accumulate=3 batch-per-rank=8 global-batch=16", NULL,
+                                false, 2, &plan),
+                     DPB_ERR_USAGE);
+    assert_non_null(strstr(errors, "contradict each other with 2 ranks and --accumulate 3"));
+    assert_int_equal(build_with("ranks=2 accumulate=3 global-batch=16", NULL, false, 2, &plan),
+                     DPB_ERR_USAGE);
+    assert_non_null(strstr(errors, "has not so many equal micro-batches"));
+    assert_non_null(strstr(errors, "a multiple of 6"));
+    assert_int_equal(
+            build_with("ranks=4 accumulate=2 global-batch=6 uneven=on", NULL, false, 4, &plan),
+            DPB_ERR_USAGE);
+    assert_non_null(strstr(errors, "leaves some of 4 ranks without a sample in a micro-batch"));
+}
+
+/* Nodes have equally many ranks; when it is not said, all are on one, and that makes no series. */
+static void test_ranks_per_node(void **state)
+{
+    (void)state;
+    struct dpb_plan plan;
+    assert_int_equal(build_with("ranks=2,4", NULL, true, 4, &plan), DPB_OK);
+    assert_int_equal(cell(&plan, 0)->ranks_per_node, 2);
+    assert_int_equal(cell(&plan, 1)->ranks_per_node, 4);
+    assert_string_equal(plan.cells[0].series, plan.cells[1].series);
+    dpb_plan_release(&plan);
+    assert_int_equal(build_with("ranks=1,4 ranks-per-node=2,4", NULL, true, 4, &plan), DPB_OK);
+    assert_int_equal(plan.cell_count, 3);
+    assert_int_equal(cell(&plan, 0)->ranks_per_node, 1);
+    assert_int_equal(cell(&plan, 1)->ranks_per_node, 2);
+    assert_string_not_equal(plan.cells[1].series, plan.cells[2].series);
+    assert_string_equal(plan.cells[1].compute_series, plan.cells[0].compute_series);
+    dpb_plan_release(&plan);
+    assert_int_equal(build_with("ranks=4 ranks-per-node=3", NULL, false, 4, &plan), DPB_ERR_USAGE);
+    assert_non_null(strstr(errors, "--ranks-per-node 3 does not divide the 4 ranks"));
+}
+
 /* Repeats outermost, every cell once in each, shuffled, and the same for the same seed. */
 static void test_order_is_interleaved_and_seeded(void **state)
 {
@@ -524,6 +583,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
             cmocka_unit_test(test_axes_multiply),
+            cmocka_unit_test(test_micro_batches),
+            cmocka_unit_test(test_ranks_per_node),
             cmocka_unit_test(test_order_is_interleaved_and_seeded),
             cmocka_unit_test(test_one_rank_is_one_cell),
             cmocka_unit_test(test_auto_ranks),
