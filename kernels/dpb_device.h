@@ -279,7 +279,8 @@ struct dpb_scale_args {
     float factor;
 };
 
-/* to = from, between fp32 and bf16 either way, or the same type; any rank. */
+/* to = from, between fp32 and bf16 or fp16 either way, or the same type; any rank. The only operator
+ * that takes fp16 (op_supported(device, DPB_OP_CAST, DPB_F16)). */
 struct dpb_cast_args {
     struct dpb_tensor from, to; /* the same shape */
 };

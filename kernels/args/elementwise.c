@@ -9,8 +9,9 @@ bool dpb_args_cast_ok(char *why, enum dpb_op op, const void *args)
     if (!dpb_args_any_rank_ok(why, "from", &a->from) ||
         !dpb_args_shape_ok(why, "to", &a->to, a->to.dtype, a->from.rank, a->from.dim))
         return false;
-    if (a->from.dtype != a->to.dtype && (a->from.dtype == DPB_F64 || a->to.dtype == DPB_F64))
-        return dpb_args_no(why, "it converts between fp32 and bf16 only");
+    if (a->from.dtype != a->to.dtype && (a->from.dtype == DPB_F64 || a->to.dtype == DPB_F64 ||
+                                         (a->from.dtype != DPB_F32 && a->to.dtype != DPB_F32)))
+        return dpb_args_no(why, "it converts between fp32 and bf16 or fp16 only");
     return true;
 }
 

@@ -120,7 +120,7 @@ enum dpb_dtype dpb_op_args_dtype(enum dpb_op op, const void *args)
         return DPB_F32;
     for (int i = 0; i < 2; i++)
         dtype[i] = *(const enum dpb_dtype *)((const char *)args + rules->dtype_at[i]);
-    return dtype[1] == DPB_BF16 ? DPB_BF16 : dtype[0];
+    return dtype[1] == DPB_BF16 || dtype[1] == DPB_F16 ? dtype[1] : dtype[0];
 }
 
 static bool args_ok(char *why, enum dpb_op op, const void *args)
@@ -133,6 +133,8 @@ static bool args_ok(char *why, enum dpb_op op, const void *args)
         return dpb_args_no(why, "there is no operator number %d", (int)op);
     if (!rules->takes_bf16 && dpb_op_args_dtype(op, args) == DPB_BF16)
         return dpb_args_no(why, "it does not take bf16; cast to fp32");
+    if (op != DPB_OP_CAST && dpb_op_args_dtype(op, args) == DPB_F16)
+        return dpb_args_no(why, "only cast takes fp16");
     return rules->ok(why, op, args);
 }
 
@@ -208,8 +210,8 @@ bool dpb_args_tensor_ok(char *why, const char *name, const struct dpb_tensor *te
 {
     int64_t numel = 1;
 
-    if (dtype != DPB_F32 && dtype != DPB_BF16 && dtype != DPB_F64)
-        return dpb_args_no(why, "element type number %d is none of fp32, bf16 and fp64",
+    if (dtype != DPB_F32 && dtype != DPB_BF16 && dtype != DPB_F16 && dtype != DPB_F64)
+        return dpb_args_no(why, "element type number %d is none of fp32, bf16, fp16 and fp64",
                            (int)dtype);
     if (tensor->rank != rank)
         return dpb_args_no(why, "%s has rank %d, needs %d", name, tensor->rank, rank);

@@ -223,11 +223,9 @@ static dpb_status allocate(dpb_device *device, size_t bytes, void **memory)
 
     (void)device;
     if (bytes <= PTRDIFF_MAX) /* the most an object can have; also keeps `rounded` from wrapping */
-        made = aligned_alloc(64, rounded);
+        made = dpb_cpu_pages_alloc(64, rounded);
     if (!made)
         return no_memory("a buffer", bytes);
-    /* Touching a page costs 8 to 15 us on some virtual machines: here, and not in a timed step. */
-    memset(made, 0, rounded);
     *memory = made;
     return DPB_OK;
 }
@@ -386,7 +384,7 @@ static bool op_supported(dpb_device *device, enum dpb_op op, enum dpb_dtype dtyp
     (void)device;
     if ((unsigned)op >= DPB_OP_COUNT)
         return false;
-    return dtype == DPB_F32 ||
+    return dtype == DPB_F32 || (dtype == DPB_F16 && op == DPB_OP_CAST) ||
            (dtype == DPB_BF16 &&
             (operators[op].bf16 == BF16 || (operators[op].bf16 == BF16_ONEDNN && bf16_text())));
 }

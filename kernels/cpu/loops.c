@@ -67,6 +67,26 @@ DPB_CPU_CLONES static void widen(void *ctx, int64_t begin, int64_t end)
         to[i] = dpb_cpu_from_bf16(from[i]);
 }
 
+DPB_CPU_CLONES static void narrow_fp16(void *ctx, int64_t begin, int64_t end)
+{
+    const struct dpb_cast_args *a = ctx;
+    const float *from = a->from.data;
+    uint16_t *to = a->to.data;
+
+    for (int64_t i = begin; i < end; i++)
+        to[i] = dpb_cpu_to_fp16(from[i]);
+}
+
+DPB_CPU_CLONES static void widen_fp16(void *ctx, int64_t begin, int64_t end)
+{
+    const struct dpb_cast_args *a = ctx;
+    const uint16_t *from = a->from.data;
+    float *to = a->to.data;
+
+    for (int64_t i = begin; i < end; i++)
+        to[i] = dpb_cpu_from_fp16(from[i]);
+}
+
 static void copy(void *ctx, int64_t begin, int64_t end)
 {
     const struct dpb_cast_args *a = ctx;
@@ -84,7 +104,9 @@ dpb_status dpb_cpu_cast(dpb_device *device, enum dpb_op op, const void *args)
     dpb_cpu_parallel(device->threads, dpb_tensor_numel(&a.from), GRAIN,
                      a.from.dtype == a.to.dtype ? copy
                      : a.to.dtype == DPB_BF16   ? narrow
-                                                : widen,
+                     : a.to.dtype == DPB_F16    ? narrow_fp16
+                     : a.from.dtype == DPB_BF16 ? widen
+                                                : widen_fp16,
                      &a);
     return DPB_OK;
 }

@@ -56,6 +56,34 @@ static uint16_t to_bf16(double value)
     return (uint16_t)(bits >> 16);
 }
 
+static double from_fp16(uint16_t half)
+{
+    int exponent = half >> 10 & 0x1f, fraction = half & 0x3ff;
+    double magnitude = exponent == 0    ? ldexp(fraction, -24)
+                       : exponent == 31 ? (fraction ? NAN : INFINITY)
+                                        : ldexp(0x400 + fraction, exponent - 25);
+
+    return half & 0x8000 ? -magnitude : magnitude;
+}
+
+/* As to_bf16(), with 11 bits and subnormal numbers in steps of 2^-24; from 65520 on infinite. */
+static uint16_t to_fp16(double value)
+{
+    unsigned sign = signbit(value) ? 0x8000u : 0u;
+    double magnitude = fabs(value);
+    int e = 0;
+
+    if (isnan(value))
+        return (uint16_t)(sign | 0x7e00u);
+    if (magnitude >= 65520.0)
+        return (uint16_t)(sign | 0x7c00u);
+    frexp(magnitude, &e);
+    e = magnitude < 0x1p-14 ? -13 : e; /* 0 too */
+    /* The steps of one binade fill it: a carry goes into the exponent by itself. */
+    return (uint16_t)(sign |
+                      (unsigned)((e + 13) * 0x400 + (int)nearbyint(ldexp(magnitude, 11 - e))));
+}
+
 static void load(double *values, enum dpb_dtype dtype, const void *from, int64_t rows,
                  int64_t columns, int64_t stride)
 {
@@ -65,6 +93,7 @@ static void load(double *values, enum dpb_dtype dtype, const void *from, int64_t
 
             *values++ = dtype == DPB_F64    ? ((const double *)from)[at]
                         : dtype == DPB_BF16 ? from_bf16(((const uint16_t *)from)[at])
+                        : dtype == DPB_F16  ? from_fp16(((const uint16_t *)from)[at])
                                             : (double)((const float *)from)[at];
         }
     }
@@ -81,6 +110,8 @@ static void store(void *to, enum dpb_dtype dtype, const double *values, int64_t 
                 ((double *)to)[at] = *values++;
             else if (dtype == DPB_BF16)
                 ((uint16_t *)to)[at] = to_bf16(*values++);
+            else if (dtype == DPB_F16)
+                ((uint16_t *)to)[at] = to_fp16(*values++);
             else
                 ((float *)to)[at] = (float)*values++;
         }

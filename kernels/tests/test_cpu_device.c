@@ -227,6 +227,8 @@ static void test_op_supported(void **state)
         assert_false(ops->op_supported(device, (enum dpb_op)op, DPB_F64));
     }
     assert_true(ops->op_supported(device, DPB_OP_CAST, DPB_BF16));
+    assert_true(ops->op_supported(device, DPB_OP_CAST, DPB_F16));
+    assert_false(ops->op_supported(device, DPB_OP_ADD, DPB_F16));
     assert_false(ops->op_supported(device, DPB_OP_SOFTMAX_XENT_FWD, DPB_BF16));
     assert_false(ops->op_supported(device, DPB_OP_SGD_MOMENTUM, DPB_BF16));
     assert_false(ops->op_supported(device, DPB_OP_COUNT, DPB_F32));

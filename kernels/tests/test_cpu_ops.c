@@ -551,7 +551,7 @@ static void test_batchnorm_statistics_do_not_cancel(void **state)
 
 /* ---- cast ---- */
 
-static void check_cast(int64_t numel)
+static void check_cast(int64_t numel, enum dpb_dtype dtype)
 {
     struct op_data data = {0};
     float *wide = op_data_f32(&data, numel), *back[2];
@@ -565,7 +565,7 @@ static void check_cast(int64_t numel)
         int set = run > 0;
         dpb_device *on = run > 0 ? cpu_pair[run - 1] : NULL;
         struct dpb_tensor from = dpb_tensor_1d(wide, numel), to = dpb_tensor_1d(NULL, numel);
-        struct dpb_tensor half = {narrow[set], DPB_BF16, 1, {numel}};
+        struct dpb_tensor half = {narrow[set], dtype, 1, {numel}};
         const struct op_output halves[] = {{narrow[set], (size_t)numel * sizeof(uint16_t), NULL}};
         const struct op_output floats[] = {FLOATS(back[set], numel)};
 
@@ -589,9 +589,13 @@ static void check_cast(int64_t numel)
 static void test_cast(void **state)
 {
     (void)state;
-    check_cast(1);
-    check_cast(67);
-    check_cast(100003);
+    for (int i = 0; i < 2; i++) {
+        enum dpb_dtype dtype = i ? DPB_F16 : DPB_BF16;
+
+        check_cast(1, dtype);
+        check_cast(67, dtype);
+        check_cast(100003, dtype);
+    }
 }
 
 /* Ties, infinities, the largest numbers, subnormal ones, NaN: device and reference alike. */
@@ -620,6 +624,63 @@ static void test_cast_of_special_values(void **state)
                              : dpb_reference_op(DPB_OP_CAST, &args),
                          DPB_OK);
         assert_memory_equal(to[set], want, sizeof(want));
+    }
+}
+
+/* The same of fp16: also what is too large for it, the smallest numbers and halves of them. */
+static void test_cast_of_special_values_to_fp16(void **state)
+{
+    static const struct {
+        float from;
+        uint16_t to;
+        float back;
+    } cases[] = {
+            {1.0f, 0x3c00, 1.0f},
+            {-2.0f, 0xc000, -2.0f},
+            {1.0f + 0x1p-11f, 0x3c00, 1.0f}, /* ties */
+            {1.0f + 0x3p-11f, 0x3c02, 1.0f + 0x1p-9f},
+            {1.0f + 0x1p-11f + 0x1p-20f, 0x3c01, 1.0f + 0x1p-10f},
+            {2047.5f, 0x6800, 2048.0f}, /* carries into the exponent */
+            {65504.0f, 0x7bff, 65504.0f},
+            {65519.0f, 0x7bff, 65504.0f},
+            {65520.0f, 0x7c00, INFINITY},
+            {-1e30f, 0xfc00, -INFINITY},
+            {INFINITY, 0x7c00, INFINITY},
+            {0x1p-14f, 0x0400, 0x1p-14f},
+            {0x1p-14f - 0x1p-25f, 0x0400, 0x1p-14f},
+            {0x1p-24f, 0x0001, 0x1p-24f},
+            {-0x3p-24f, 0x8003, -0x3p-24f},
+            {0x1p-25f, 0x0000, 0.0f},
+            {0x3p-25f, 0x0002, 0x1p-23f},
+            {0x1.01p-25f, 0x0001, 0x1p-24f},
+            {1e-38f, 0x0000, 0.0f},
+            {-0.0f, 0x8000, -0.0f},
+    };
+    enum {
+        N = sizeof(cases) / sizeof(cases[0])
+    };
+    float from[N + 1], back[N + 1];
+    uint16_t to[N + 1];
+
+    (void)state;
+    for (int i = 0; i < N; i++)
+        from[i] = cases[i].from;
+    from[N] = NAN;
+    for (int set = 0; set < 2; set++) {
+        struct dpb_tensor half = {to, DPB_F16, 1, {N + 1}};
+        struct dpb_cast_args narrow = {dpb_tensor_1d(from, N + 1), half};
+        struct dpb_cast_args widen = {half, dpb_tensor_1d(back, N + 1)};
+        const struct dpb_cast_args *casts[] = {&narrow, &widen};
+
+        for (int i = 0; i < 2; i++)
+            assert_int_equal(set ? dpb_op_launch(cpu_pair[0], DPB_OP_CAST, casts[i], NULL)
+                                 : dpb_reference_op(DPB_OP_CAST, casts[i]),
+                             DPB_OK);
+        for (int i = 0; i < N; i++) {
+            assert_int_equal(to[i], cases[i].to);
+            assert_memory_equal(&back[i], &cases[i].back, sizeof(float));
+        }
+        assert_true(isnan(back[N]));
     }
 }
 
@@ -832,6 +893,8 @@ int main(void)
                                             cpu_pair_close),
             cmocka_unit_test_setup_teardown(test_cast, cpu_pair_open, cpu_pair_close),
             cmocka_unit_test_setup_teardown(test_cast_of_special_values, cpu_pair_open,
+                                            cpu_pair_close),
+            cmocka_unit_test_setup_teardown(test_cast_of_special_values_to_fp16, cpu_pair_open,
                                             cpu_pair_close),
             cmocka_unit_test_setup_teardown(test_small_operators, cpu_pair_open, cpu_pair_close),
             cmocka_unit_test(test_kernels_share_buffers),

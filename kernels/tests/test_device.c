@@ -361,7 +361,7 @@ static void test_args_of_matmul(void **state)
     op_assert_misfit(DPB_OP_MATMUL, &bad, "b is not fp32");
     bad = ok;
     bad.a.dtype = bad.b.dtype = bad.c.dtype = DPB_I32;
-    op_assert_misfit(DPB_OP_MATMUL, &bad, "none of fp32, bf16 and fp64");
+    op_assert_misfit(DPB_OP_MATMUL, &bad, "none of fp32, bf16, fp16 and fp64");
     bad = ok;
     bad.c.dim[1] = 0;
     op_assert_misfit(DPB_OP_MATMUL, &bad, "below 1");
@@ -672,7 +672,15 @@ static void test_args_of_bf16(void **state)
     assert_int_equal(dpb_op_args_check(DPB_OP_CAST, &cast), DPB_OK);
     assert_int_equal(dpb_op_args_dtype(DPB_OP_CAST, &cast), DPB_BF16);
     cast.to.dtype = DPB_F64;
-    op_assert_misfit(DPB_OP_CAST, &cast, "between fp32 and bf16 only");
+    op_assert_misfit(DPB_OP_CAST, &cast, "between fp32 and bf16 or fp16 only");
+    cast.to.dtype = DPB_F16;
+    op_assert_misfit(DPB_OP_CAST, &cast, "between fp32 and bf16 or fp16 only");
+    cast.from = wide;
+    assert_int_equal(dpb_op_args_check(DPB_OP_CAST, &cast), DPB_OK);
+    assert_int_equal(dpb_op_args_dtype(DPB_OP_CAST, &cast), DPB_F16);
+    matmul.a.dtype = matmul.b.dtype = matmul.c.dtype = DPB_F16;
+    op_assert_misfit(DPB_OP_MATMUL, &matmul, "only cast takes fp16");
+    cast.from = t;
     cast.to = dpb_tensor_1d(&v, 4);
     op_assert_misfit(DPB_OP_CAST, &cast, "to has rank 1, needs 2");
 }
