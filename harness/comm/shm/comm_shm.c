@@ -203,7 +203,7 @@ static dpb_status open_shm(const struct dpb_comm_config *config, dpb_comm **open
         comm->options = *(const struct dpb_comm_shm_options *)config->options;
     comm->timeout_ns = config->timeout_ns;
     comm->fd = config->segment_fd;
-    comm->started.local = 1;
+    comm->queued.local = 1;
     comm->completed.local = 1;
     pthread_mutex_init(&comm->start_lock, NULL);
     pthread_mutex_init(&comm->fail_lock, NULL);
@@ -312,4 +312,5 @@ const struct dpb_comm_ops dpb_comm_shm_ops = {
         .abort = abort_shm,
         .stats = stats,
         .wire_ns = wire_ns,
+        .run = dpb_shm_run,
 };

@@ -118,12 +118,16 @@ struct dpb_shm_comm {
     struct dpb_shm_buffer buffer[DPB_SHM_BUFFERS];
     int buffer_count;
     int64_t file_end;
-    struct dpb_shm_word started, completed; /* numbers of requests */
+    uint64_t newest;                  /* number of the newest request */
+    struct dpb_shm_word queued;       /* how many were left to the progress thread */
+    uint64_t queue[DPB_SHM_REQUESTS]; /* their numbers, the k-th at k modulo the length */
+    struct dpb_shm_word completed;    /* number of the newest complete request */
     struct dpb_shm_request request[DPB_SHM_REQUESTS];
 
-    /* the progress thread's */
     pthread_t thread;
     bool thread_runs;
+
+    /* of who executes: the progress thread, or run() while nothing is left to it */
     uint64_t steps_base;  /* `steps` of every rank before the present collective */
     int64_t link_free_ns; /* when the emulated link is free again, the same on all ranks */
 
@@ -215,6 +219,7 @@ dpb_status dpb_shm_start(dpb_comm *comm, const struct dpb_coll *coll, dpb_stream
 dpb_status dpb_shm_test(dpb_comm *comm, dpb_request *request);
 dpb_status dpb_shm_wait(dpb_comm *comm, dpb_request *request, dpb_stream *stream,
                         struct dpb_coll_times *times);
+dpb_status dpb_shm_run(dpb_comm *comm, const struct dpb_coll *coll, struct dpb_coll_times *times);
 
 /* ---- shm_algorithm.c: moving and summing the data, once all ranks are ready ---- */
 
@@ -227,6 +232,8 @@ dpb_status dpb_shm_execute(struct dpb_shm_comm *comm, const struct dpb_shm_reque
 
 /* ---- shm_progress.c: the thread that executes what was started ---- */
 dpb_status dpb_shm_progress_start(struct dpb_shm_comm *comm);
+/* One collective, from meeting the other ranks to the emulated link; fills request->times. */
+dpb_status dpb_shm_progress_run(struct dpb_shm_comm *comm, struct dpb_shm_request *request);
 /* Finish what was started, then end the thread. */
 void dpb_shm_progress_stop(struct dpb_shm_comm *comm);
 

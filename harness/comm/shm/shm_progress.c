@@ -148,7 +148,7 @@ static dpb_status pass_link(struct dpb_shm_comm *comm, struct dpb_shm_request *r
     return DPB_OK;
 }
 
-static dpb_status run(struct dpb_shm_comm *comm, struct dpb_shm_request *request)
+dpb_status dpb_shm_progress_run(struct dpb_shm_comm *comm, struct dpb_shm_request *request)
 {
     uint64_t number = request->number;
     const struct dpb_shm_subject subject = {dpb_coll_text(request->coll.kind), "collective", number,
@@ -188,16 +188,17 @@ static void *progress(void *context)
     struct dpb_shm_comm *comm = context;
     pthread_setname_np(pthread_self(), "dpb-comm");
     prefer_latency();
-    for (uint64_t number = 1;; number++) {
+    for (uint64_t k = 1;; k++) {
         /* Poisoned when this side closes, and then what was started is still run. */
-        if (dpb_shm_word_wait(&comm->started, number, 0, DPB_SHM_NEVER, 0) != DPB_SHM_REACHED)
+        if (dpb_shm_word_wait(&comm->queued, k, 0, DPB_SHM_NEVER, 0) != DPB_SHM_REACHED)
             break;
-        if (run(comm, &comm->request[number % DPB_SHM_REQUESTS]) < 0)
+        uint64_t number = comm->queue[k % DPB_SHM_REQUESTS];
+        if (dpb_shm_progress_run(comm, &comm->request[number % DPB_SHM_REQUESTS]) < 0)
             break;
         dpb_shm_word_post(&comm->completed);
     }
     /* After a failure the thread stays, because stats() reads its clock: until close(). */
-    dpb_shm_word_wait(&comm->started, UINT64_MAX, 0, DPB_SHM_NEVER, 0);
+    dpb_shm_word_wait(&comm->queued, UINT64_MAX, 0, DPB_SHM_NEVER, 0);
     return NULL;
 }
 
@@ -222,7 +223,7 @@ void dpb_shm_progress_stop(struct dpb_shm_comm *comm)
 {
     if (!comm->thread_runs)
         return;
-    dpb_shm_word_poison(&comm->started);
+    dpb_shm_word_poison(&comm->queued);
     pthread_join(comm->thread, NULL);
     comm->thread_runs = false;
 }

@@ -67,22 +67,15 @@ static dpb_status check_coll(const struct dpb_shm_comm *comm, const struct dpb_c
     return DPB_OK;
 }
 
-dpb_status dpb_shm_start(dpb_comm *comm, const struct dpb_coll *coll, dpb_stream *after,
-                         dpb_request **request)
+/* Take the next number for a collective. Holds the lock. */
+static dpb_status enter(struct dpb_shm_comm *shm, const struct dpb_coll *coll,
+                        struct dpb_shm_request **entered)
 {
-    /* This backend goes with devices that compute in the caller's thread: what was launched is
-     * complete. */
-    (void)after;
-    struct dpb_shm_comm *shm = dpb_shm_of(comm);
     char why[160];
-
-    pthread_mutex_lock(&shm->start_lock);
-    uint64_t number = dpb_shm_word_count(&shm->started) + 1;
+    uint64_t number = shm->newest + 1;
     struct dpb_shm_subject subject = {dpb_coll_text(coll->kind), "collective", number, coll->tag};
-    dpb_status st = dpb_shm_check(shm, &subject);
-    if (st < 0)
-        goto out;
-    st = check_coll(shm, coll, why, sizeof(why));
+    DPB_TRY(dpb_shm_check(shm, &subject));
+    dpb_status st = check_coll(shm, coll, why, sizeof(why));
     struct dpb_shm_request *slot = &shm->request[number % DPB_SHM_REQUESTS];
     if (st == DPB_OK && atomic_load(&slot->state) != DPB_SHM_REQUEST_FREE) {
         snprintf(why, sizeof(why), "%d collectives were started and the oldest was not waited for",
@@ -93,7 +86,7 @@ dpb_status dpb_shm_start(dpb_comm *comm, const struct dpb_coll *coll, dpb_stream
         char what[160];
         dpb_shm_subject_text(shm, &subject, what, sizeof(what));
         dpb_error("%s cannot be started: %s", what, why);
-        goto out;
+        return st;
     }
     slot->number = number;
     slot->coll = *coll;
@@ -103,9 +96,51 @@ dpb_status dpb_shm_start(dpb_comm *comm, const struct dpb_coll *coll, dpb_stream
     slot->offset = (const char *)coll->buffer - slot->buffer.rows -
                    (int64_t)shm->base.rank * (int64_t)slot->buffer.row_bytes;
     slot->started_ns = dpb_clock_now_ns();
-    atomic_store(&slot->state, DPB_SHM_REQUEST_STARTED);
-    dpb_shm_word_post(&shm->started);
-    *request = (dpb_request *)slot;
+    shm->newest = number;
+    *entered = slot;
+    return DPB_OK;
+}
+
+dpb_status dpb_shm_start(dpb_comm *comm, const struct dpb_coll *coll, dpb_stream *after,
+                         dpb_request **request)
+{
+    /* This backend goes with devices that compute in the caller's thread: what was launched is
+     * complete. */
+    (void)after;
+    struct dpb_shm_comm *shm = dpb_shm_of(comm);
+    struct dpb_shm_request *slot;
+    pthread_mutex_lock(&shm->start_lock);
+    dpb_status st = enter(shm, coll, &slot);
+    if (st == DPB_OK) {
+        atomic_store(&slot->state, DPB_SHM_REQUEST_STARTED);
+        shm->queue[(dpb_shm_word_count(&shm->queued) + 1) % DPB_SHM_REQUESTS] = slot->number;
+        dpb_shm_word_post(&shm->queued);
+        *request = (dpb_request *)slot;
+    }
+    pthread_mutex_unlock(&shm->start_lock);
+    return st;
+}
+
+/* Nobody is woken, and the waits of the peers may spin longer than a background thread's: the
+ * caller has nothing else to do. The lock keeps others from starting what would run meanwhile. */
+dpb_status dpb_shm_run(dpb_comm *comm, const struct dpb_coll *coll, struct dpb_coll_times *times)
+{
+    struct dpb_shm_comm *shm = dpb_shm_of(comm);
+    struct dpb_shm_request *slot;
+    pthread_mutex_lock(&shm->start_lock);
+    dpb_status st = enter(shm, coll, &slot);
+    if (st < 0)
+        goto out;
+    if (dpb_shm_word_wait(&shm->completed, slot->number - 1, 0, DPB_SHM_NEVER, 0) ==
+        DPB_SHM_REACHED)
+        st = dpb_shm_progress_run(shm, slot);
+    else
+        st = (dpb_status)atomic_load(&shm->failure);
+    if (st < 0)
+        goto out;
+    if (times)
+        *times = slot->times;
+    dpb_shm_word_post(&shm->completed);
 out:
     pthread_mutex_unlock(&shm->start_lock);
     return st;
