@@ -12,10 +12,15 @@
 extern "C" {
 #endif
 
+enum dpb_text_column_kind {
+    DPB_TEXT_NUMBER, /* right aligned, never cut: a cut number is another number */
+    DPB_TEXT_WORD,   /* left aligned, never cut */
+    DPB_TEXT_LONG    /* left aligned, cut where the table is wider than the terminal */
+};
+
 struct dpb_text_column {
     const char *header;
-    bool is_text; /* left aligned, and cut where the table is wider than the terminal; numbers are
-                     right aligned and never cut */
+    enum dpb_text_column_kind kind;
 };
 
 /* Print `row_count` rows of `column_count` cells each, row by row; a NULL cell is a dash. `width`

@@ -8,10 +8,12 @@
 static int add_columns(const struct dpb_text_column *columns, size_t count,
                        struct libscols_table *table)
 {
-    for (size_t c = 0; c < count; c++) {
-        int flags = columns[c].is_text ? SCOLS_FL_TRUNC : SCOLS_FL_RIGHT;
+    static const int flags[] = {[DPB_TEXT_NUMBER] = SCOLS_FL_RIGHT,
+                                [DPB_TEXT_WORD] = 0,
+                                [DPB_TEXT_LONG] = SCOLS_FL_TRUNC};
 
-        if (!scols_table_new_column(table, columns[c].header, 0, flags))
+    for (size_t c = 0; c < count; c++) {
+        if (!scols_table_new_column(table, columns[c].header, 0, flags[columns[c].kind]))
             return -1;
     }
     return 0;

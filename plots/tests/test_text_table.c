@@ -5,9 +5,10 @@
 
 #include "dpb_test.h"
 
-static const struct dpb_text_column columns[] = {{"name", true}, {"bytes", false}};
+static const struct dpb_text_column columns[] = {
+        {"name", DPB_TEXT_LONG}, {"kind", DPB_TEXT_WORD}, {"bytes", DPB_TEXT_NUMBER}};
 static const char *const cells[] = {
-        "a.name.that.is.rather.long", "7", "b", "123456", "c", NULL,
+        "a.name.that.is.rather.long", "fp32", "7", "b", "bf16", "123456", "c", "u8", NULL,
 };
 
 static char *table_at(int width)
@@ -17,7 +18,7 @@ static char *table_at(int width)
     FILE *out = open_memstream(&text, &count);
 
     assert_non_null(out);
-    assert_int_equal(dpb_text_table_print(columns, 2, cells, 3, out, width), DPB_OK);
+    assert_int_equal(dpb_text_table_print(columns, 3, cells, 3, out, width), DPB_OK);
     assert_int_equal(fclose(out), 0);
     return text;
 }
@@ -27,22 +28,22 @@ static void test_wide(void **state)
     char *text = table_at(80);
 
     (void)state;
-    assert_string_equal(text, "name                         bytes\n"
-                              "a.name.that.is.rather.long       7\n"
-                              "b                           123456\n"
-                              "c                                -\n");
+    assert_string_equal(text, "name                        kind   bytes\n"
+                              "a.name.that.is.rather.long  fp32       7\n"
+                              "b                           bf16  123456\n"
+                              "c                           u8         -\n");
     free(text);
 }
 
-/* Names are cut, numbers are not: a cut number is another number. */
+/* Long texts are cut; words and numbers are not. */
 static void test_narrow(void **state)
 {
-    char *text = table_at(20);
+    char *text = table_at(24);
 
     (void)state;
     for (const char *line = text; *line; line = strchr(line, '\n') + 1)
-        assert_true(strcspn(line, "\n") <= 20);
-    assert_non_null(strstr(text, "123456\n"));
+        assert_true(strcspn(line, "\n") <= 24);
+    assert_non_null(strstr(text, "bf16  123456\n"));
     assert_null(strstr(text, "a.name.that.is.rather.long"));
     assert_non_null(strstr(text, "a.name"));
     free(text);

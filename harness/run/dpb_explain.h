@@ -1,0 +1,83 @@
+/* dpb_explain.h: what a strategy is going to do with a workload's gradients, before anything runs.
+ *
+ * The plans are those that the step engine will make when gradients become ready in the model's
+ * order; the messages are those that the strategy will send, and their bytes and wire times follow
+ * from the formulas of the communicator's algorithm (dpb_link_model.h). Nothing is measured: how
+ * long computing takes is not known here, so what can hide behind it is told as a share of it. */
+#ifndef DPB_EXPLAIN_H
+#define DPB_EXPLAIN_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "dpb_bucket.h"
+#include "dpb_json.h"
+#include "dpb_options.h"
+#include "dpb_registry.h"
+#include "dpb_status.h"
+#include "dpb_step.h"
+#include "dpb_strategy.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct dpb_explain_message {
+    struct dpb_sync_message what;
+    int64_t bytes; /* of its buffer */
+    int after; /* the parameter whose gradient lets it go, or before whose use it goes; -1: none */
+    double backward_done; /* share of the backward pass's FLOP by then; NaN outside of that pass */
+    bool always_exposed;  /* nothing is computed while it is under way, however fast the link is */
+    int64_t wire_bytes;   /* sent by the rank that sends most */
+    int64_t wire_ns;      /* -1 without a link */
+};
+
+struct dpb_explanation {
+    const struct dpb_model *model; /* borrowed */
+    int ranks;
+    int64_t batch_per_rank, gradient_bytes;
+    bool has_link;
+    struct dpb_link link;
+    char workload[DPB_OPTION_TEXT_BYTES], strategy[DPB_OPTION_TEXT_BYTES];
+    char algorithm[DPB_OPTION_TEXT_BYTES];
+
+    struct dpb_unit_plan first, steady; /* of step 1, and once plans do not change any more */
+    bool replans;                       /* they are two plans */
+    dpb_json *described;                /* what the strategy adds to the steady one */
+
+    struct dpb_explain_message *messages; /* of a steady step, as they go */
+    int message_count;
+    int64_t wire_bytes;       /* of a step, sent by the rank that sends most */
+    int64_t wire_ns;          /* of a step; -1 without a link */
+    int64_t exposed_wire_ns;  /* of it what is always exposed */
+    int64_t hidden_within_ns; /* a backward pass of this length hides all the rest; -1: not known */
+
+    struct dpb_step_memory memory; /* each part as on the rank that has most of it */
+    struct dpb_step_memory alone;  /* the same of one rank that trains alone */
+
+    dpb_json *notes; /* what a user should know; array of strings */
+};
+
+/* Explain a resolved cell, without starting ranks. Fails as the strategy's open() and plan() do;
+ * `explanation` is released by dpb_explanation_release(), after a failure too. */
+dpb_status dpb_explain(const struct dpb_registry *registry, const dpb_config *config,
+                       struct dpb_explanation *explanation);
+void dpb_explanation_release(struct dpb_explanation *explanation);
+
+/* Do two cells of one workload send the same messages of the same gradients at the same times? */
+bool dpb_explanation_is_same(const struct dpb_explanation *a, const struct dpb_explanation *b);
+
+/* {"schema": "dpb.explain/1", "workload":..., "first_plan": {"units": [...]}, "steady_plan": ...,
+ * "messages": [...], ...}. Caller owns. */
+dpb_json *dpb_explanation_json(const struct dpb_explanation *explanation);
+
+/* Bytes of all parts. */
+int64_t dpb_step_memory_sum(const struct dpb_step_memory *memory);
+
+/* "before-forward", "gradient", ... */
+const char *dpb_sync_when_text(enum dpb_sync_when when);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,79 @@
+# The synchronisation plan, told before anything runs.
+
+load helper
+
+@test "explain tells units, messages and what never hides, and writes nothing" {
+    dpbench explain --bucket 1MiB --link 2.5Gbps,100us
+    assert_exit 0
+    assert_output '^mnist-cnn, strategy ddp, 2 ranks of 64 samples: 8 gradients, 4\.58 MiB$'
+    assert_output '^step 1: 1 unit; from step 2 on:$'
+    assert_output '^ +0 +4\.51 MiB +4 +fc2\.bias, fc2\.weight, \.\.\. fc1\.weight$'
+    assert_output '^ +0 +all-reduce +4\.51 MiB +fc1\.weight .* may$'
+    assert_output '^ +1 +all-reduce +73\.5 KiB +conv1\.bias +100\.0 % .* never$'
+    assert_output '^per step and rank: 2 messages, 4\.58 MiB sent'
+    assert_output 'fc1\.weight has 4\.50 MiB\) is above the limit of 1\.00 MiB'
+    assert_nothing_written
+}
+
+@test "explain --json is one document per cell, and its bytes add up" {
+    dpbench_stdout explain --ranks 4 --bucket 4KiB,1MiB --link 25Gbps,5us --json
+    assert_exit 0
+    printf '%s' "$output" >plans.json
+    assert_json plans.json '[len(p["steady_plan"]["units"]) for p in d]' '[4, 2]'
+    assert_json plans.json \
+        'all(sum(m["bytes"] for m in p["messages"]) == p["gradient_bytes"] for p in d)' true
+    # 2 (P - 1) / P of them, shards rounded up
+    assert_json plans.json \
+        '[0 <= p["wire_bytes_per_step"] - 1.5 * p["gradient_bytes"] < 100 for p in d]' \
+        '[true, true]'
+    assert_json plans.json 'd[0]["messages"][-1]["always_exposed"]' true
+    assert_json plans.json \
+        'all(sum(m["wire_ns"] for m in p["messages"]) == p["wire_ns_per_step"] for p in d)' true
+}
+
+@test "every strategy of this build can be explained" {
+    local strategy
+    for strategy in $("$DPBENCH" list strategies --json | python3 -c '
+import json, sys
+print(*[p["name"] for p in json.load(sys.stdin)])'); do
+        dpbench_stdout explain --strategy "$strategy" --ranks 4 --link 25Gbps,5us --json
+        assert_exit 0
+        printf '%s' "$output" >plan.json
+        assert_json plan.json 'd[0]["strategy"]' "$strategy"
+        assert_json plan.json 'd[0]["wire_bytes_per_step"] > 0' true
+        dpbench explain --strategy "$strategy" --ranks 1
+        assert_exit 0
+        assert_output 'one rank exchanges nothing'
+    done
+}
+
+@test "long lists are cut with a count, and --verbose shows them" {
+    dpbench explain --workload resnet50 --strategy naive --ranks 2
+    assert_exit 0
+    assert_output '^\.\.\.: 137 more units; --verbose shows them$'
+    refute_output 'layer3\.2\.conv1\.weight'
+    dpbench explain --workload resnet50 --strategy naive --ranks 2 --verbose
+    assert_exit 0
+    assert_output 'layer3\.2\.conv1\.weight'
+    refute_output 'more units'
+}
+
+@test "a tied embedding is named: no bucket size hides it" {
+    dpbench explain --workload gpt2-small --ranks 2
+    assert_exit 0
+    assert_output 'transformer\.wte\.weight, 147 MiB or 31 % of all gradient bytes'
+}
+
+@test "mistakes of explain are usage errors" {
+    dpbench explain --strategy none --bucket 1MiB
+    assert_usage_error
+    dpbench explain --repeats 3
+    assert_usage_error
+    assert_output 'explain runs nothing'
+    dpbench explain --bucket 10XB
+    assert_usage_error
+    dpbench explain --rank 2
+    assert_usage_error
+    dpbench explain resnet50
+    assert_usage_error
+}
