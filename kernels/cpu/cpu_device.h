@@ -27,6 +27,11 @@ void dpb_cpu_parallel(int threads, int64_t count, int64_t grain, dpb_cpu_body bo
 /* Call body(ctx, i, i + 1) with thread i of the pool, for each of `threads` threads. */
 void dpb_cpu_each_thread(int threads, dpb_cpu_body body, void *ctx);
 
+/* ---- memory ---- */
+
+/* Zero new memory, so that all its pages are there, in huge pages where the system gives them. */
+void dpb_cpu_pages_touch(void *memory, size_t bytes);
+
 /* ---- binding ---- */
 
 struct dpb_cpu_binding {

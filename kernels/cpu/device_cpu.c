@@ -223,9 +223,10 @@ static dpb_status allocate(dpb_device *device, size_t bytes, void **memory)
 
     (void)device;
     if (bytes <= PTRDIFF_MAX) /* the most an object can have; also keeps `rounded` from wrapping */
-        made = dpb_cpu_pages_alloc(64, rounded);
+        made = aligned_alloc(64, rounded);
     if (!made)
         return no_memory("a buffer", bytes);
+    dpb_cpu_pages_touch(made, rounded);
     *memory = made;
     return DPB_OK;
 }

@@ -34,8 +34,8 @@ dnnl_status_t dpb_cpu_buffer_reserve(dpb_device *device, struct dpb_cpu_buffer *
     memory = aligned_alloc(4096, rounded);
     if (!memory)
         return dnnl_out_of_memory;
-    free(buffer->memory);       /* before the new pages are touched: both would be the peak */
-    memset(memory, 0, rounded); /* take the page faults now, not in a timed step */
+    free(buffer->memory); /* before the new pages are touched: both would be the peak */
+    dpb_cpu_pages_touch(memory, rounded);
     buffer->memory = memory;
     buffer->bytes = rounded;
     device->counts.buffer_growths++;
