@@ -251,6 +251,12 @@ static bool replicas_identical(const struct dpb_launch_result *result)
     return true;
 }
 
+/* Of a strategy that lets replicas differ between synchronisations. */
+static bool ended_in_sync(const struct dpb_launch_result *result)
+{
+    return dpb_json_as_bool(dpb_json_get(result->ranks[0], "in_sync"), true);
+}
+
 static dpb_json *predicted_memory(const struct dpb_cell_outcome *o)
 {
     dpb_json *memory = dpb_json_object();
@@ -442,10 +448,15 @@ static dpb_status put_results(const struct dpb_cell_outcome *o, dpb_json *record
     put_parts(o, record);
     put_progress(o, record);
     bool finite = put_training(o, record);
-    bool identical = replicas_identical(o->result);
+    bool in_sync = ended_in_sync(o->result);
+    bool identical = !in_sync || replicas_identical(o->result);
     dpb_json *verified = dpb_json_object();
     if (o->result->rank_count > 1) {
-        dpb_json_set_bool(verified, "replicas_identical", identical);
+        if (in_sync)
+            dpb_json_set_bool(verified, "replicas_identical", identical);
+        else
+            dpb_json_set_absent(verified, "replicas_identical",
+                                "training ended between two synchronisations of the replicas");
         /* the engine refuses to start without */
         dpb_json_set_bool(verified, "comm_self_check", true);
     } else {

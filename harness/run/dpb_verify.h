@@ -5,6 +5,12 @@
  * associated differently), bit by bit with integer-valued gradients. Replicas are compared after
  * every step, and a planted divergence must be found by that comparison.
  *
+ * A strategy may make some of that impossible (enum dpb_strategy_flags): what it leaves out is
+ * skipped, and said to be. With compressed gradients, or replicas that train by themselves between
+ * synchronisations, N ranks are no one big batch; the latter are compared after the steps that
+ * synchronise them. Where ranks hold parts of the parameters there are no replicas to plant a
+ * divergence in.
+ *
  * With batch normalisation this holds when its statistics are synchronised (--sync-bn on); else a
  * rank normalises by the samples of its own batch, and those comparisons are skipped, and said to
  * be. State beside the parameters is compared too, where ranks have it alike (running statistics,

@@ -23,7 +23,8 @@ struct dpb_job {
     bool verify;          /* replicas are compared after every step, nothing is timed or traced */
     bool integers;        /* the registry's integer workload instead of the config's: gradients
                              are summed, the optimizer is that workload's */
-    int plant_rank;       /* verify: this rank flips one bit after step plant_step; -1: none */
+    int plant_rank; /* verify: this rank flips one bit after step plant_step, or the next one after
+                 which replicas are compared; -1: none */
     int64_t plant_step;
     bool nudge;       /* some roundings in every parameter (dpb_step_nudge_params()) */
     bool quiet;       /* no log lines: the failure is expected, its text is reported */
@@ -39,7 +40,8 @@ dpb_json *dpb_job_to_json(const struct dpb_job *job);
  *    "backward_ns"[], "sync_ns"[], "optimizer_ns"[] (timed steps), "loss_sum"[], "samples"[] (all
  *    untraced steps), "traced_start_ns"[], "traced_end_ns"[], "events", "events_lost", "device",
  *    "comm", "plan", "wire_ns_per_step", "exchanges", "memory", "peak_bytes", "comm_stats",
- *    "param_hash", "test_correct", "test_samples", "dataset",
+ *    "param_hash", "in_sync" (else replicas may differ), "replicas_compared" (steps of a
+ *    verification), "planted", "test_correct", "test_samples", "dataset",
  *    "kept" (kept_values.h)}
  * or {"type": "error", "status", "text"}. Returns the exit code. */
 int dpb_worker_main(const struct dpb_registry *registry);

@@ -33,7 +33,8 @@ struct launches {
 struct verifier {
     const struct dpb_verify_config *config;
     struct bounds bounds;
-    bool amplifies; /* the training amplifies roundings: bounds are measured */
+    unsigned strategy_flags; /* enum dpb_strategy_flags */
+    bool amplifies;          /* the training amplifies roundings: bounds are measured */
     struct dpb_verify_result *result;
     const struct dpb_experiment *e;
 };
@@ -223,6 +224,18 @@ static bool differed(struct verifier *v, const char *name, dpb_status st,
 
 static void add_replicas(struct verifier *v, bool integers, const struct dpb_launch_result *many)
 {
+    const int64_t compared = dpb_json_as_int(dpb_json_get(many->ranks[0], "replicas_compared"), 0);
+    if (compared == 0) {
+        skip(v, replicas_name(integers), "they were not synchronised in so few steps");
+        return;
+    }
+    if (v->strategy_flags & DPB_STRATEGY_REPLICAS_DIFFER) {
+        add_check(v, replicas_name(integers), true,
+                  "after the %" PRId64 " of %zu steps that synchronise them, on %" PRId64
+                  " ranks, XXH3 of all parameters",
+                  compared, dpb_json_size(dpb_json_get(many->ranks[0], "loss_sum")), v->e->ranks);
+        return;
+    }
     add_check(v, replicas_name(integers), true,
               "%zu steps on %" PRId64 " ranks, XXH3 of all parameters",
               dpb_json_size(dpb_json_get(many->ranks[0], "loss_sum")), v->e->ranks);
@@ -233,6 +246,11 @@ static const char *why_no_big_batch(const struct verifier *v, bool integers)
 {
     const struct dpb_workload_ops *workload =
             dpb_registry_workload(v->config->registry, v->e->workload);
+    if (v->strategy_flags & DPB_STRATEGY_REPLICAS_DIFFER)
+        return "between synchronisations every rank trains by itself, which one big batch does not";
+    if (v->strategy_flags & DPB_STRATEGY_LOSSY)
+        return "compressed gradients are rounded, or lack a part, so that one rank with the whole "
+               "batch computes something else";
     if (integers || !(workload->flags & DPB_WORKLOAD_BATCH_STATISTICS))
         return NULL;
     if (!v->e->sync_bn)
@@ -373,6 +391,10 @@ static dpb_status plant_divergence(struct verifier *v)
         skip(v, name, "one rank has no replica to differ from");
         return DPB_OK;
     }
+    if (v->strategy_flags & DPB_STRATEGY_SHARDS_PARAMETERS) {
+        skip(v, name, "ranks hold parts of the parameters, and no copies that could differ");
+        return DPB_OK;
+    }
     struct dpb_launch_result result = {0};
     int rank = (int)v->e->ranks - 1;
     struct dpb_job job = {.config = v->config->config,
@@ -384,7 +406,9 @@ static dpb_status plant_divergence(struct verifier *v)
     dpb_log_set_sink(swallow, NULL); /* its error is what we want to see, and no alarm */
     dpb_status st = train(v, &job, &result);
     dpb_log_set_sink(NULL, NULL);
-    if (st == DPB_OK)
+    if (st == DPB_OK && !dpb_json_as_bool(dpb_json_get(result.ranks[rank], "planted"), false))
+        skip(v, name, "replicas were not synchronised in so few steps");
+    else if (st == DPB_OK)
         add_check(v, name, false,
                   "one bit of rank %d was flipped after step %d, and nothing said so", rank,
                   PLANT_STEP);
@@ -400,6 +424,8 @@ dpb_status dpb_verify_run(const struct dpb_verify_config *config, struct dpb_ver
                          .result = result,
                          .e = dpb_config_struct(config->config, "experiment")};
     memset(result, 0, sizeof(*result));
+    v.strategy_flags = dpb_strategy_flags(dpb_registry_strategy(config->registry, v.e->strategy),
+                                          dpb_config_struct(config->config, "strategy"));
     v.bounds = bounds_of(v.e);
     v.amplifies = amplifies_roundings(&v);
     DPB_TRY(compare_with_alone(&v, false));

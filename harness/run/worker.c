@@ -73,7 +73,10 @@ struct worker {
     size_t event_count;
     uint64_t events_lost;
     int64_t test_correct, test_samples;
-    dpb_json *kept; /* what was left in the bulk memory, and how much of it is used */
+    int64_t replicas_compared; /* steps of a verification after which they were */
+    bool planted;
+    int64_t peak_bytes; /* of training; checks afterwards may take more */
+    dpb_json *kept;     /* what was left in the bulk memory, and how much of it is used */
     int64_t kept_floats;
 };
 
@@ -295,15 +298,26 @@ static dpb_status open_measurement(struct worker *w)
 
 /* ---- train ---- */
 
+/* A divergence is planted where it must be found: where replicas are compared. */
+static dpb_status compare_replicas(struct worker *w, int64_t step)
+{
+    const bool plant = w->job.plant_rank >= 0 && step >= w->job.plant_step && !w->planted;
+    if (!dpb_step_is_in_sync(w->engine))
+        return DPB_OK;
+    if (plant && w->rank == w->job.plant_rank)
+        dpb_step_plant_divergence(w->engine);
+    w->planted |= plant;
+    w->replicas_compared++;
+    return dpb_step_check_replicas(w->engine);
+}
+
 static dpb_status run_steps(struct worker *w, int64_t from, int64_t to)
 {
     for (int64_t s = from; s < to; s++) {
         DPB_TRY(dpb_step_run(w->engine, &w->times[s]));
         if (!w->job.verify)
             continue;
-        if (w->rank == w->job.plant_rank && s + 1 == w->job.plant_step)
-            dpb_step_plant_divergence(w->engine);
-        DPB_TRY(dpb_step_check_replicas(w->engine));
+        DPB_TRY(compare_replicas(w, s + 1));
         if (s == 0 && w->job.keep_first)
             DPB_TRY(kept_values_write(w->engine, w->comm, &w->kept_floats, w->kept));
     }
@@ -339,6 +353,9 @@ static dpb_status train(struct worker *w)
         DPB_TRY(w->comm_ops->barrier(w->comm));
     }
     DPB_TRY(run_traced(w));
+    struct rusage usage = {0};
+    getrusage(RUSAGE_SELF, &usage);
+    w->peak_bytes = (int64_t)usage.ru_maxrss * 1024;
     return dpb_step_check_replicas(w->engine);
 }
 
@@ -451,14 +468,23 @@ static dpb_json *dataset_json(const struct worker *w)
     return json;
 }
 
+/* Of all parameters, whole. */
+static dpb_status hash_params(struct worker *w, char hash[24])
+{
+    DPB_TRY(dpb_step_params_begin(w->engine));
+    snprintf(hash, 24, "%016llx", (unsigned long long)dpb_step_param_hash(w->engine));
+    dpb_step_params_end(w->engine);
+    return DPB_OK;
+}
+
 static dpb_status report(struct worker *w)
 {
+    char hash[24];
+    DPB_TRY(hash_params(w, hash));
     if (w->job.keep_values)
         DPB_TRY(kept_values_write(w->engine, w->comm, &w->kept_floats, w->kept));
     dpb_json *result = dpb_json_object();
-    struct rusage usage = {0};
     struct dpb_step_exchanges exchanges;
-    getrusage(RUSAGE_SELF, &usage);
     dpb_json_set_string(result, "type", "result");
     dpb_json_set_int(result, "rank", w->rank);
     dpb_json_set_int(result, "pid", (int64_t)getpid());
@@ -473,11 +499,12 @@ static dpb_status report(struct worker *w)
     dpb_json_set(result, "exchanges", exchanges_json(&exchanges));
     dpb_json_set(result, "plan", plan);
     dpb_json_set(result, "memory", dpb_step_memory_json(w->engine));
-    dpb_json_set_int(result, "peak_bytes", (int64_t)usage.ru_maxrss * 1024);
+    dpb_json_set_int(result, "peak_bytes", w->peak_bytes);
     dpb_json_set(result, "comm_stats", comm_stats_json(w));
-    char hash[24];
-    snprintf(hash, sizeof(hash), "%016llx", (unsigned long long)dpb_step_param_hash(w->engine));
     dpb_json_set_string(result, "param_hash", hash);
+    dpb_json_set_bool(result, "in_sync", dpb_step_is_in_sync(w->engine));
+    dpb_json_set_int(result, "replicas_compared", w->replicas_compared);
+    dpb_json_set_bool(result, "planted", w->planted);
     dpb_json_set_int(result, "test_correct", w->test_correct);
     dpb_json_set_int(result, "test_samples", w->test_samples);
     dpb_json_set(result, "dataset", dataset_json(w));

@@ -157,6 +157,8 @@ uint64_t dpb_step_param_hash(const dpb_step_engine *engine);
  * identical; DPB_ERR_CHECK when not, logged with the ranks that differ from rank 0. Local and
  * sharded state is not compared. Collective. */
 dpb_status dpb_step_check_replicas(dpb_step_engine *engine);
+/* Is there something to compare? Not where the strategy lets replicas differ at present. */
+bool dpb_step_is_in_sync(const dpb_step_engine *engine);
 
 /* All parameters in registration order, flat, without gaps, and their number of elements: a copy,
  * valid until the next call or close. NULL without memory, logged; not for timed steps. */

@@ -218,6 +218,8 @@ struct dpb_strategy_base {
 };
 
 dpb_status dpb_strategy_ops_check(const struct dpb_strategy_ops *ops);
+/* Its flags with these options of its own. */
+unsigned dpb_strategy_flags(const struct dpb_strategy_ops *ops, const void *options);
 
 #ifdef __cplusplus
 }

@@ -96,6 +96,11 @@ dpb_status dpb_workload_ops_check(const struct dpb_workload_ops *ops)
     return check_options("workload", ops->name, ops->options);
 }
 
+unsigned dpb_strategy_flags(const struct dpb_strategy_ops *ops, const void *options)
+{
+    return ops->flags_of ? ops->flags_of(options) : ops->flags;
+}
+
 int64_t dpb_model_param_elements(const struct dpb_model *model)
 {
     int64_t elements = 0;

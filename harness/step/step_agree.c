@@ -197,18 +197,17 @@ dpb_status engine_agree_on_values(struct dpb_step_engine *engine)
     return agree_on(engine, "values beside the parameters", hash_of_state(engine));
 }
 
-/* Replicas that may differ now cannot be wrong. */
-static bool may_differ(const struct dpb_step_engine *engine)
+bool dpb_step_is_in_sync(const dpb_step_engine *engine)
 {
-    return engine->strategy_flags & DPB_STRATEGY_REPLICAS_DIFFER &&
-           !engine->config.strategy->in_sync(engine->strategy);
+    return !(engine->strategy_flags & DPB_STRATEGY_REPLICAS_DIFFER) ||
+           engine->config.strategy->in_sync(engine->strategy);
 }
 
 dpb_status dpb_step_check_replicas(dpb_step_engine *engine)
 {
     dpb_status st;
 
-    if (may_differ(engine))
+    if (!dpb_step_is_in_sync(engine)) /* then they cannot be wrong */
         return DPB_OK;
     DPB_TRY(engine_full_params_begin(engine));
     st = engine_agree_on_values(engine);

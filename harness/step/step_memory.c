@@ -192,12 +192,6 @@ static void add_strategy_memory(const struct dpb_step_shape *shape, dpb_strategy
     memory->strategy += extra.private_bytes;
 }
 
-static unsigned flags_of(const struct dpb_step_shape *shape)
-{
-    return shape->strategy->flags_of ? shape->strategy->flags_of(shape->strategy_options)
-                                     : shape->strategy->flags;
-}
-
 static bool keeps_micro_gradients(int64_t accumulate, unsigned strategy_flags)
 {
     return accumulate > 1 && !(strategy_flags & DPB_STRATEGY_SYNCS_MICRO_BATCHES);
@@ -219,7 +213,8 @@ dpb_status dpb_step_memory_predict(const struct dpb_step_shape *shape, int rank,
             .gradients = arena_bytes_of(shape, &plan),
             .optimizer = lay_out_state(shape->optimizer, NULL, updates, update_count),
     };
-    if (keeps_micro_gradients(shape->accumulate, flags_of(shape)))
+    if (keeps_micro_gradients(shape->accumulate,
+                              dpb_strategy_flags(shape->strategy, shape->strategy_options)))
         memory->strategy = memory->parameters;
     add_strategy_memory(shape, strategy, memory);
 out:

@@ -214,9 +214,7 @@ dpb_status dpb_step_open(const struct dpb_step_config *config, dpb_step_engine *
     self->world_size = comm->size;
     self->phase = DPB_PHASE_SETUP;
     self->watch = (struct dpb_param_watch){.ctx = self, .use = engine_param_use};
-    self->strategy_flags = config->strategy->flags_of
-                                   ? config->strategy->flags_of(config->strategy_options)
-                                   : config->strategy->flags;
+    self->strategy_flags = dpb_strategy_flags(config->strategy, config->strategy_options);
     engine_exchanges_init(self);
     engine_sync_prepare(self);
     self->grad_scale = config->sum_gradients

@@ -384,6 +384,25 @@ static void test_replicas_that_differ_are_invalid(void **state)
     close_fixture(&f);
 }
 
+/* But for a strategy that lets them, between synchronisations: nothing is claimed then. */
+static void test_replicas_that_may_differ(void **state)
+{
+    (void)state;
+    struct fixture f;
+    dpb_json *record = NULL;
+    open_fixture(&f, 1.0);
+    dpb_json_set_string(f.result.ranks[1], "param_hash", "00fe");
+    for (int r = 0; r < 2; r++)
+        dpb_json_set_bool(f.result.ranks[r], "in_sync", false);
+    assert_int_equal(dpb_cell_record_build(&f.outcome, &record), DPB_OK);
+    assert_string_equal(dpb_json_as_string(dpb_json_get(record, "status"), ""), "ok");
+    assert_int_equal(dpb_json_type(dpb_json_path(record, "verified/replicas_identical")),
+                     DPB_JSON_NULL);
+    assert_non_null(dpb_json_path(record, "verified/replicas_identical_reason"));
+    dpb_json_free(record);
+    close_fixture(&f);
+}
+
 /* A launch that failed has no numbers: null with the reason, never 0. */
 static void test_failure_has_no_numbers(void **state)
 {
@@ -449,6 +468,7 @@ int main(void)
             cmocka_unit_test(test_without_a_link_nothing_is_late),
             cmocka_unit_test(test_a_loss_that_is_not_finite_is_invalid),
             cmocka_unit_test(test_replicas_that_differ_are_invalid),
+            cmocka_unit_test(test_replicas_that_may_differ),
             cmocka_unit_test(test_failure_has_no_numbers),
             cmocka_unit_test(test_a_cell_that_does_not_fit_is_skipped),
     };
