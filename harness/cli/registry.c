@@ -33,6 +33,8 @@ static const struct dpb_strategy_ops *const strategies[] = {
         &dpb_strategy_none_ops,
         &dpb_strategy_naive_ops,
         &dpb_strategy_ddp_ops,
+        &dpb_strategy_mirrored_ops,
+        &dpb_strategy_mwms_ops,
 };
 
 #define PART_COUNT (COUNT(workloads) + COUNT(devices) + COUNT(comms) + COUNT(strategies))

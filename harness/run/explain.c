@@ -170,8 +170,9 @@ static void count_wire(struct dpb_explanation *x, enum dpb_algorithm algorithm)
         int64_t of_rank = 0;
         for (int i = 0; i < x->message_count; i++) {
             const struct dpb_sync_message *what = &x->messages[i].what;
-            int64_t bytes = dpb_algorithm_wire_bytes(algorithm, what->kind, x->ranks, rank, 0,
-                                                     what->count, dpb_dtype_bytes(what->dtype));
+            int64_t bytes =
+                    dpb_algorithm_wire_bytes(algorithm, what->kind, x->ranks, rank, what->root,
+                                             what->count, dpb_dtype_bytes(what->dtype));
             if (bytes > x->messages[i].wire_bytes)
                 x->messages[i].wire_bytes = bytes;
             of_rank += bytes;

@@ -34,6 +34,31 @@ struct dpb_ddp_options {
     int hook; /* enum dpb_ddp_hook */
 };
 
+/* TensorFlow MirroredStrategy. */
+extern const struct dpb_strategy_ops dpb_strategy_mirrored_ops;
+/* TensorFlow MultiWorkerMirroredStrategy. */
+extern const struct dpb_strategy_ops dpb_strategy_mwms_ops;
+
+/* Options of mirrored. */
+enum dpb_cross_device_ops {
+    DPB_CROSS_DEVICE_AUTO, /* one-device without GPUs, else nccl */
+    DPB_CROSS_DEVICE_NCCL,
+    DPB_CROSS_DEVICE_HIERARCHICAL_COPY,
+    DPB_CROSS_DEVICE_ONE_DEVICE
+};
+
+#define DPB_NUM_PACKS_MAX 65536
+
+struct dpb_mirrored_options {
+    int cross_device_ops; /* enum dpb_cross_device_ops */
+    int64_t num_packs;    /* 0: every gradient by itself */
+};
+
+/* Options of mwms. */
+struct dpb_mwms_options {
+    int64_t bytes_per_pack; /* 0: one pack */
+};
+
 #ifdef __cplusplus
 }
 #endif

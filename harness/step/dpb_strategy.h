@@ -122,6 +122,7 @@ struct dpb_sync_message {
     enum dpb_coll_kind kind;
     enum dpb_dtype dtype;
     int64_t count;
+    int root; /* as struct dpb_coll has it */
     enum dpb_sync_when when;
     int param;
     int unit;         /* -1: of no unit */
