@@ -73,10 +73,134 @@ static void test_wire_ns_edges(void **state)
                 INT64_MAX);
 }
 
+/* Computed apart from this program, by Python formulas of the same sources (ref_model.py of the
+ * project's planning data): 5 us, 20e9 byte/s, trees in chunks of 524288 bytes. */
+static const struct {
+    enum dpb_algorithm algorithm;
+    enum dpb_coll_kind kind;
+    int ranks;
+    int64_t bytes;
+    double time_s;
+} times[] = {
+        {DPB_ALGORITHM_RING, DPB_COLL_ALL_REDUCE, 2, 4096, 1.02048e-05},
+        {DPB_ALGORITHM_RING, DPB_COLL_REDUCE_SCATTER, 2, 4096, 5.1024e-06},
+        {DPB_ALGORITHM_RECURSIVE_DOUBLING, DPB_COLL_ALL_REDUCE, 2, 4096, 5.2048e-06},
+        {DPB_ALGORITHM_HALVING_DOUBLING, DPB_COLL_ALL_REDUCE, 2, 4096, 1.02048e-05},
+        {DPB_ALGORITHM_TREE, DPB_COLL_ALL_REDUCE, 2, 4096, 1.04096e-05},
+        {DPB_ALGORITHM_DOUBLE_TREE, DPB_COLL_ALL_REDUCE, 2, 4096, 1.02048e-05},
+        {DPB_ALGORITHM_RING, DPB_COLL_ALL_REDUCE, 3, 1048576, 8.99050666667e-05},
+        {DPB_ALGORITHM_RING, DPB_COLL_REDUCE_SCATTER, 3, 1048576, 4.49525333333e-05},
+        {DPB_ALGORITHM_RECURSIVE_DOUBLING, DPB_COLL_ALL_REDUCE, 3, 1048576, 0.0001722864},
+        {DPB_ALGORITHM_HALVING_DOUBLING, DPB_COLL_ALL_REDUCE, 3, 1048576, 0.0001772864},
+        {DPB_ALGORITHM_TREE, DPB_COLL_ALL_REDUCE, 3, 1048576, 0.0002035008},
+        {DPB_ALGORITHM_DOUBLE_TREE, DPB_COLL_ALL_REDUCE, 3, 1048576, 0.0001248576},
+        {DPB_ALGORITHM_RING, DPB_COLL_ALL_REDUCE, 8, 4096, 7.03584e-05},
+        {DPB_ALGORITHM_RING, DPB_COLL_REDUCE_SCATTER, 8, 4096, 3.51792e-05},
+        {DPB_ALGORITHM_RECURSIVE_DOUBLING, DPB_COLL_ALL_REDUCE, 8, 4096, 1.56144e-05},
+        {DPB_ALGORITHM_HALVING_DOUBLING, DPB_COLL_ALL_REDUCE, 8, 4096, 3.03584e-05},
+        {DPB_ALGORITHM_TREE, DPB_COLL_ALL_REDUCE, 8, 4096, 3.12288e-05},
+        {DPB_ALGORITHM_DOUBLE_TREE, DPB_COLL_ALL_REDUCE, 8, 4096, 3.06144e-05},
+        {DPB_ALGORITHM_RING, DPB_COLL_ALL_REDUCE, 64, 1, 0.000630000098438},
+        {DPB_ALGORITHM_RING, DPB_COLL_REDUCE_SCATTER, 64, 1, 0.000315000049219},
+        {DPB_ALGORITHM_RECURSIVE_DOUBLING, DPB_COLL_ALL_REDUCE, 64, 1, 3.00003e-05},
+        {DPB_ALGORITHM_HALVING_DOUBLING, DPB_COLL_ALL_REDUCE, 64, 1, 6.00000984375e-05},
+        {DPB_ALGORITHM_TREE, DPB_COLL_ALL_REDUCE, 64, 1, 6.00006e-05},
+        {DPB_ALGORITHM_DOUBLE_TREE, DPB_COLL_ALL_REDUCE, 64, 1, 6.00003e-05},
+        {DPB_ALGORITHM_RING, DPB_COLL_ALL_REDUCE, 64, 1073741824, 0.1063264608},
+        {DPB_ALGORITHM_RING, DPB_COLL_REDUCE_SCATTER, 64, 1073741824, 0.0531632304},
+        {DPB_ALGORITHM_RECURSIVE_DOUBLING, DPB_COLL_ALL_REDUCE, 64, 1073741824, 0.3221525472},
+        {DPB_ALGORITHM_HALVING_DOUBLING, DPB_COLL_ALL_REDUCE, 64, 1073741824, 0.1057564608},
+        {DPB_ALGORITHM_TREE, DPB_COLL_ALL_REDUCE, 64, 1073741824, 0.1613572032},
+        {DPB_ALGORITHM_DOUBLE_TREE, DPB_COLL_ALL_REDUCE, 64, 1073741824, 0.1076438976},
+        {DPB_ALGORITHM_RING, DPB_COLL_ALL_REDUCE, 1000, 1048576, 0.0100947527424},
+        {DPB_ALGORITHM_RING, DPB_COLL_REDUCE_SCATTER, 1000, 1048576, 0.0050473763712},
+        {DPB_ALGORITHM_RECURSIVE_DOUBLING, DPB_COLL_ALL_REDUCE, 1000, 1048576, 0.0006317168},
+        {DPB_ALGORITHM_HALVING_DOUBLING, DPB_COLL_ALL_REDUCE, 1000, 1048576, 0.0003095104},
+        {DPB_ALGORITHM_TREE, DPB_COLL_ALL_REDUCE, 1000, 1048576, 0.0007029312},
+        {DPB_ALGORITHM_DOUBLE_TREE, DPB_COLL_ALL_REDUCE, 1000, 1048576, 0.000624288},
+        {DPB_ALGORITHM_RING, DPB_COLL_ALL_REDUCE, 1000, 1073741824, 0.117256808218},
+        {DPB_ALGORITHM_RING, DPB_COLL_REDUCE_SCATTER, 1000, 1073741824, 0.0586284041088},
+        {DPB_ALGORITHM_RECURSIVE_DOUBLING, DPB_COLL_ALL_REDUCE, 1000, 1073741824, 0.5906130032},
+        {DPB_ALGORITHM_HALVING_DOUBLING, DPB_COLL_ALL_REDUCE, 1000, 1073741824, 0.2146386496},
+        {DPB_ALGORITHM_TREE, DPB_COLL_ALL_REDUCE, 1000, 1073741824, 0.1616069184},
+        {DPB_ALGORITHM_DOUBLE_TREE, DPB_COLL_ALL_REDUCE, 1000, 1073741824, 0.1078936128},
+};
+
+static const struct {
+    int ranks, ranks_per_node;
+    int64_t bytes;
+    struct dpb_link inside, link;
+    double time_s;
+} node_times[] = {
+        {8, 8, 1048576, {3.6e+11, 3000}, {5e+10, 15000}, 4.70972444444e-05},
+        {16, 8, 26214400, {3.6e+11, 3000}, {5e+10, 15000}, 0.000264967111111},
+        {64, 4, 1073741824, {3.6e+11, 3000}, {5e+10, 15000}, 0.0150082538667},
+        {1024, 8, 4294967296, {3.6e+11, 3000}, {5e+10, 15000}, 0.0460373775644},
+        {4096, 8, 1048576, {3.6e+11, 3000}, {5e+10, 15000}, 0.0153823298844},
+};
+
+static void check_time(const struct dpb_algorithm_setup *setup, enum dpb_coll_kind kind,
+                       int64_t bytes, double time_s)
+{
+    int64_t ns = dpb_setup_wire_ns(setup, kind, bytes);
+    if (fabs((double)ns - time_s * 1e9) > 2 + time_s) /* 12 digits */
+        fail_msg("%s, %d ranks, %lld bytes: %lld ns, expected %.1f",
+                 dpb_algorithm_text(setup->algorithm), setup->ranks, (long long)bytes,
+                 (long long)ns, time_s * 1e9);
+}
+
+static void test_closed_forms(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof(times) / sizeof(times[0]); i++) {
+        const struct dpb_algorithm_setup setup = {
+                .algorithm = times[i].algorithm, .ranks = times[i].ranks, .link = {20e9, 5000}};
+        check_time(&setup, times[i].kind, times[i].bytes, times[i].time_s);
+    }
+    for (size_t i = 0; i < sizeof(node_times) / sizeof(node_times[0]); i++) {
+        const struct dpb_algorithm_setup setup = {.algorithm = DPB_ALGORITHM_HIERARCHICAL,
+                                                  .ranks = node_times[i].ranks,
+                                                  .ranks_per_node = node_times[i].ranks_per_node,
+                                                  .link = node_times[i].link,
+                                                  .inside = node_times[i].inside};
+        check_time(&setup, DPB_COLL_ALL_REDUCE, node_times[i].bytes, node_times[i].time_s);
+    }
+}
+
+static void test_other_kinds_by_hand(void **state)
+{
+    (void)state;
+    /* P = 4, 1 MiB, 3.125 byte/ns. Two levels of a tree: 2 * (5000 + 524288 / 3.125), and the
+     * other chunk twice through each inner node: 2 * 524288 / 3.125. */
+    assert_int_equal(dpb_link_wire_ns(&slow, DPB_ALGORITHM_TREE, DPB_COLL_BROADCAST, 4, 1048576),
+                     681089);
+    assert_int_equal(dpb_link_wire_ns(&slow, DPB_ALGORITHM_TREE, DPB_COLL_REDUCE, 4, 1048576),
+                     681089);
+    /* 5 MiB: 10000 + (2 * 524288 + 2 * 9 * 524288) / 3.125 */
+    assert_int_equal(dpb_link_wire_ns(&slow, DPB_ALGORITHM_TREE, DPB_COLL_REDUCE, 4, 5242880),
+                     3365443);
+    /* 2 latencies, 3/4 of the bytes: 10000 + 251658.24 */
+    assert_int_equal(dpb_link_wire_ns(&slow, DPB_ALGORITHM_HALVING_DOUBLING,
+                                      DPB_COLL_REDUCE_SCATTER, 4, 1048576),
+                     261658);
+    assert_int_equal(dpb_link_wire_ns(&slow, DPB_ALGORITHM_RECURSIVE_DOUBLING, DPB_COLL_ALL_GATHER,
+                                      4, 1048576),
+                     261658);
+    /* One link for both levels: 2 nodes of 2, both halves of 1/2 and of 1/4, 4 latencies:
+     * 20000 + 1048576 / 3.125 + 524288 / 3.125 */
+    const struct dpb_algorithm_setup nodes = {
+            .algorithm = DPB_ALGORITHM_HIERARCHICAL, .ranks = 4, .ranks_per_node = 2, .link = slow};
+    assert_int_equal(dpb_setup_wire_ns(&nodes, DPB_COLL_ALL_REDUCE, 1048576), 523316);
+    /* One node: a ring. */
+    assert_int_equal(
+            dpb_link_wire_ns(&slow, DPB_ALGORITHM_HIERARCHICAL, DPB_COLL_ALL_REDUCE, 4, 1048576),
+            dpb_link_wire_ns(&slow, DPB_ALGORITHM_RING, DPB_COLL_ALL_REDUCE, 4, 1048576));
+}
+
 static void test_wire_ns_is_monotonic(void **state)
 {
     (void)state;
-    for (int algorithm = 0; algorithm < 2; algorithm++) {
+    for (int algorithm = 0; algorithm < DPB_ALGORITHM_COUNT; algorithm++) {
         for (int kind = 0; kind < DPB_COLL_COUNT; kind++) {
             for (int ranks = 2; ranks <= 64; ranks++) {
                 int64_t before = -1;
@@ -86,6 +210,10 @@ static void test_wire_ns_is_monotonic(void **state)
                     assert_true(ns >= before);
                     before = ns;
                 }
+                /* Those of pairs are slower for 3 ranks than for 4. */
+                if (algorithm == DPB_ALGORITHM_RECURSIVE_DOUBLING ||
+                    algorithm == DPB_ALGORITHM_HALVING_DOUBLING)
+                    continue;
                 int64_t more = dpb_link_wire_ns(&slow, (enum dpb_algorithm)algorithm,
                                                 (enum dpb_coll_kind)kind, ranks + 1, 1 << 20);
                 assert_true(more >= dpb_link_wire_ns(&slow, (enum dpb_algorithm)algorithm,
@@ -201,6 +329,65 @@ static void test_wire_bytes(void **state)
     }
 }
 
+/* All ranks together, in the formulas of the header; the pairs need Q = 2^floor(log2 P). */
+static void test_total_bytes(void **state)
+{
+    (void)state;
+    static const int64_t counts[] = {0, 1, 5, 64, 1000, 1000003};
+    for (size_t c = 0; c < sizeof(counts) / sizeof(counts[0]); c++)
+        for (int ranks = 2; ranks <= 64; ranks++) {
+            int64_t n = counts[c];
+            int rounds = (int)floor(log2(ranks));
+            int64_t members = (int64_t)1 << rounds;
+            const int64_t expected[DPB_ALGORITHM_COUNT] = {
+                    [DPB_ALGORITHM_DIRECT] = 2 * (ranks - 1) * n,
+                    [DPB_ALGORITHM_RING] = 2 * (ranks - 1) * n,
+                    [DPB_ALGORITHM_RECURSIVE_DOUBLING] =
+                            members * rounds * n + 2 * (ranks - members) * n,
+                    [DPB_ALGORITHM_HALVING_DOUBLING] =
+                            2 * (members - 1) * n + 2 * (ranks - members) * n,
+                    [DPB_ALGORITHM_TREE] = 2 * (ranks - 1) * n,
+                    [DPB_ALGORITHM_DOUBLE_TREE] = 2 * (ranks - 1) * n,
+                    [DPB_ALGORITHM_HIERARCHICAL] = 2 * (ranks - 1) * n,
+            };
+            for (int a = 0; a < DPB_ALGORITHM_COUNT; a++) {
+                /* Nodes of any size move as much in total: 2 (g-1) n each, 2 (k-1) n between. */
+                for (int each = 1; each <= ranks; each++) {
+                    const struct dpb_algorithm_setup setup = {.algorithm = (enum dpb_algorithm)a,
+                                                              .ranks = ranks,
+                                                              .ranks_per_node = each};
+                    int64_t total = 0;
+                    if (ranks % each != 0)
+                        continue;
+                    for (int r = 0; r < ranks; r++)
+                        total += dpb_setup_wire_bytes(&setup, DPB_COLL_ALL_REDUCE, r, 0, n, 4);
+                    assert_true(total == 4 * expected[a]);
+                }
+            }
+        }
+}
+
+/* What each rank sends round a ring: 2 (P-1)/P of the buffer, so never twice the buffer, however
+ * many ranks there are. */
+static void test_ring_is_independent_of_ranks(void **state)
+{
+    (void)state;
+    const int64_t count = 64 * 63 * 61 * 59;
+    double before = 0;
+    for (int ranks = 2; ranks <= 64; ranks++) {
+        double most = 0;
+        for (int r = 0; r < ranks; r++)
+            most = fmax(most,
+                        (double)dpb_algorithm_wire_bytes(DPB_ALGORITHM_RING, DPB_COLL_ALL_REDUCE,
+                                                         ranks, r, 0, count, 4));
+        double share = most / (4.0 * (double)count);
+        assert_true(fabs(share - 2.0 * (ranks - 1) / ranks) < 1e-5);
+        assert_true(share > before && share < 2);
+        before = share;
+    }
+    assert_true(before > 1.96);
+}
+
 static void test_busbw_factor(void **state)
 {
     (void)state;
@@ -249,9 +436,13 @@ int main(void)
     const struct CMUnitTest tests[] = {
             cmocka_unit_test(test_wire_ns_by_hand),
             cmocka_unit_test(test_wire_ns_edges),
+            cmocka_unit_test(test_closed_forms),
+            cmocka_unit_test(test_other_kinds_by_hand),
             cmocka_unit_test(test_wire_ns_is_monotonic),
             cmocka_unit_test(test_shards),
             cmocka_unit_test(test_wire_bytes),
+            cmocka_unit_test(test_total_bytes),
+            cmocka_unit_test(test_ring_is_independent_of_ranks),
             cmocka_unit_test(test_busbw_factor),
             cmocka_unit_test(test_texts),
             cmocka_unit_test(test_classes),
