@@ -7,8 +7,9 @@
 
 #include "bf16.h"
 
-#define COLUMNS 64
-#define ROWS    32
+#define COLUMNS 256
+#define ROWS    16
+#define STRIP   2048  /* channels whose sums are kept at a time */
 #define GRAIN   16384 /* elements worth waking a thread for */
 
 struct tile {
@@ -22,48 +23,59 @@ static inline int at_most(int64_t left, int most)
 }
 
 /* Chan, Golub, LeVeque, "Updating formulae and a pairwise algorithm for computing sample
- * variances", 1979: tiles by themselves, merged. One pass over memory, and nothing cancels. */
+ * variances", 1979: tiles by themselves, merged. One pass over memory, and nothing cancels. The
+ * rows before this tile are `before`. */
+DPB_CPU_LOOP merge_tile(const struct dpb_batchnorm_args *a, struct tile tile, int64_t before,
+                        double *mean, double *squares, bool bf16)
+{
+    int64_t c = a->x.dim[a->x.rank - 1];
+    float tile_mean[COLUMNS] = {0}, tile_squares[COLUMNS] = {0};
+    float share = 1.0f / (float)tile.rows;
+    double part = (double)tile.rows / (double)(before + tile.rows), weight = (double)before * part;
+
+    for (int i = 0; i < tile.rows; i++)
+        for (int j = 0; j < tile.columns; j++)
+            tile_mean[j] += dpb_cpu_load(a->x.data, tile.at + i * c + j, bf16);
+    for (int j = 0; j < tile.columns; j++)
+        tile_mean[j] *= share;
+    for (int i = 0; i < tile.rows; i++) {
+        for (int j = 0; j < tile.columns; j++) {
+            float x = dpb_cpu_load(a->x.data, tile.at + i * c + j, bf16) - tile_mean[j];
+
+            tile_squares[j] += x * x;
+        }
+    }
+    for (int j = 0; j < tile.columns; j++) {
+        double step = (double)tile_mean[j] - mean[j];
+
+        mean[j] += step * part;
+        squares[j] += (double)tile_squares[j] + step * step * weight;
+    }
+}
+
+/* Channels, row by row, so that memory is read as it lies. */
 DPB_CPU_LOOP stats(void *ctx, int64_t begin, int64_t end, bool bf16)
 {
     const struct dpb_batchnorm_args *a = ctx;
     int64_t c = a->x.dim[a->x.rank - 1], m = dpb_tensor_numel(&a->x) / c;
-    float tile_mean[COLUMNS], tile_squares[COLUMNS];
-    double mean[COLUMNS], squares[COLUMNS];
+    double mean[STRIP], squares[STRIP];
 
-    for (int64_t j0 = begin; j0 < end; j0 += COLUMNS) {
-        int columns = at_most(end - j0, COLUMNS);
+    for (int64_t k = begin; k < end; k += STRIP) {
+        int strip = at_most(end - k, STRIP);
 
         memset(mean, 0, sizeof(mean));
         memset(squares, 0, sizeof(squares));
         for (int64_t i0 = 0; i0 < m; i0 += ROWS) {
-            int rows = at_most(m - i0, ROWS);
-            float share = 1.0f / (float)rows;
-            double part = (double)rows / (double)(i0 + rows), weight = (double)i0 * part;
+            for (int j0 = 0; j0 < strip; j0 += COLUMNS) {
+                struct tile tile = {i0 * c + k + j0, at_most(m - i0, ROWS),
+                                    at_most(strip - j0, COLUMNS)};
 
-            memset(tile_mean, 0, sizeof(tile_mean));
-            memset(tile_squares, 0, sizeof(tile_squares));
-            for (int i = 0; i < rows; i++)
-                for (int j = 0; j < columns; j++)
-                    tile_mean[j] += dpb_cpu_load(a->x.data, (i0 + i) * c + j0 + j, bf16);
-            for (int j = 0; j < columns; j++)
-                tile_mean[j] *= share;
-            for (int i = 0; i < rows; i++) {
-                for (int j = 0; j < columns; j++) {
-                    float x = dpb_cpu_load(a->x.data, (i0 + i) * c + j0 + j, bf16) - tile_mean[j];
-
-                    tile_squares[j] += x * x;
-                }
-            }
-            for (int j = 0; j < columns; j++) {
-                double step = (double)tile_mean[j] - mean[j];
-
-                mean[j] += step * part;
-                squares[j] += (double)tile_squares[j] + step * step * weight;
+                merge_tile(a, tile, i0, mean + j0, squares + j0, bf16);
             }
         }
-        for (int j = 0; j < columns; j++) {
-            a->save_mean[j0 + j] = (float)mean[j];
-            a->save_var[j0 + j] = (float)(squares[j] / (double)m);
+        for (int j = 0; j < strip; j++) {
+            a->save_mean[k + j] = (float)mean[j];
+            a->save_var[k + j] = (float)(squares[j] / (double)m);
         }
     }
 }
@@ -131,37 +143,39 @@ DPB_CPU_LOOP add_tile(const struct dpb_batchnorm_args *a, struct tile tile, cons
     }
 }
 
-/* Channels. Sums of ROWS rows each, then their sum: the rounding error of a long column grows with
- * the root of the rows' number only. */
+/* Channels, row by row, so that memory is read as it lies. Sums of ROWS rows each, then their sum:
+ * the rounding error of a long column grows with the root of the rows' number only. */
 DPB_CPU_LOOP bwd_sums(void *ctx, int64_t begin, int64_t end, bool bf16)
 {
     const struct dpb_batchnorm_args *a = ctx;
     int64_t c = a->x.dim[a->x.rank - 1], m = dpb_tensor_numel(&a->x) / c;
-    float mean[COLUMNS], rstd[COLUMNS], part[2][COLUMNS], total[2][COLUMNS];
+    float rstd[STRIP], part[2][COLUMNS];
 
-    for (int64_t j0 = begin; j0 < end; j0 += COLUMNS) {
-        struct tile tile = {.columns = at_most(end - j0, COLUMNS)};
+    for (int64_t k = begin; k < end; k += STRIP) {
+        int strip = at_most(end - k, STRIP);
+        float *sum = a->dbeta + k, *sum_xhat = a->dgamma + k;
+        const float *mean = a->save_mean + k;
 
-        memset(total, 0, sizeof(total));
-        for (int j = 0; j < tile.columns; j++) {
-            mean[j] = a->save_mean[j0 + j];
-            rstd[j] = 1.0f / sqrtf(a->save_var[j0 + j] + a->eps);
-        }
+        memset(sum, 0, (size_t)strip * sizeof(float));
+        memset(sum_xhat, 0, (size_t)strip * sizeof(float));
+        for (int j = 0; j < strip; j++)
+            rstd[j] = 1.0f / sqrtf(a->save_var[k + j] + a->eps);
         for (int64_t i0 = 0; i0 < m; i0 += ROWS) {
-            tile.at = i0 * c + j0;
-            tile.rows = at_most(m - i0, ROWS);
-            memset(part, 0, sizeof(part));
-            if (a->relu)
-                add_tile(a, tile, mean, rstd, part[0], part[1], true, bf16);
-            else
-                add_tile(a, tile, mean, rstd, part[0], part[1], false, bf16);
-            for (int j = 0; j < tile.columns; j++) {
-                total[0][j] += part[0][j];
-                total[1][j] += part[1][j];
+            for (int j0 = 0; j0 < strip; j0 += COLUMNS) {
+                struct tile tile = {i0 * c + k + j0, at_most(m - i0, ROWS),
+                                    at_most(strip - j0, COLUMNS)};
+
+                memset(part, 0, sizeof(part));
+                if (a->relu)
+                    add_tile(a, tile, mean + j0, rstd + j0, part[0], part[1], true, bf16);
+                else
+                    add_tile(a, tile, mean + j0, rstd + j0, part[0], part[1], false, bf16);
+                for (int j = 0; j < tile.columns; j++) {
+                    sum[j0 + j] += part[0][j];
+                    sum_xhat[j0 + j] += part[1][j];
+                }
             }
         }
-        memcpy(a->dbeta + j0, total[0], (size_t)tile.columns * sizeof(float));
-        memcpy(a->dgamma + j0, total[1], (size_t)tile.columns * sizeof(float));
     }
 }
 DPB_CPU_BY_TYPE(bwd_sums)
