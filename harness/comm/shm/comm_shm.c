@@ -18,6 +18,12 @@
  * to sleep and waking it: 1 to 10 microseconds by processor. */
 #define SPINS 200
 
+/* A rank that runs a collective itself has nothing else to do. Where ranks share cores it offers
+ * its core to those that are behind, which is cheaper than that they wake it. */
+#define BLOCKING_SPINS 4000
+#define SHARED_SPINS   20
+#define SHARED_YIELDS  200
+
 static const struct dpb_choice algorithm_choices[] = {
         {"direct", DPB_ALGORITHM_DIRECT, "every rank sums its shard of all buffers at once"},
         {"ring", DPB_ALGORITHM_RING, "shards go round, 2 (P - 1) steps between neighbours"},
@@ -174,7 +180,12 @@ static dpb_status choose_spins(struct dpb_shm_comm *comm)
         CPU_OR(&all, &all, &other);
     }
     bool emulated = comm->options.link.bw_bytes_per_s > 0;
-    comm->spins = !emulated && CPU_COUNT(&all) >= comm->base.size ? SPINS : 0;
+    bool own_cores = CPU_COUNT(&all) >= comm->base.size;
+    comm->background.spins = !emulated && own_cores ? SPINS : 0;
+    if (!emulated)
+        comm->blocking = own_cores ? (struct dpb_shm_patience){.spins = BLOCKING_SPINS}
+                                   : (struct dpb_shm_patience){SHARED_SPINS, SHARED_YIELDS};
+    comm->patience = comm->background;
     return DPB_OK;
 }
 
@@ -232,6 +243,8 @@ static void close_shm(dpb_comm *handle)
     atomic_fetch_or(&comm->control->closed, (uint64_t)1 << comm->base.rank);
     dpb_shm_word_nudge(&comm->control->ready.epoch);
     dpb_shm_word_nudge(&comm->control->call.epoch);
+    dpb_shm_word_nudge(&comm->self->met[DPB_SHM_READY]);
+    dpb_shm_word_nudge(&comm->self->met[DPB_SHM_CALLED]);
     release(comm);
 }
 
@@ -252,7 +265,7 @@ static dpb_json *describe(dpb_comm *handle)
     } else {
         dpb_json_set_absent(json, "link", "no link is emulated: the ranks share memory");
     }
-    dpb_json_set_int(json, "spins", comm->spins);
+    dpb_json_set_int(json, "spins", comm->background.spins);
     return json;
 }
 

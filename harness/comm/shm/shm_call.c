@@ -5,7 +5,6 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "dpb_clock.h"
 #include "dpb_log.h"
 
 static const char *const call_text[DPB_SHM_CALL_COUNT] = {
@@ -38,7 +37,7 @@ dpb_status dpb_shm_call_all(struct dpb_shm_comm *comm, enum dpb_shm_call_kind ki
     call->bytes = (uint32_t)bytes;
     if (bytes > 0)
         memcpy(call->data, mine, bytes);
-    DPB_TRY(dpb_shm_meet(comm, DPB_SHM_CALLED, &subject, dpb_clock_now_ns() + comm->timeout_ns));
+    DPB_TRY(dpb_shm_meet(comm, DPB_SHM_CALLED, comm->calls, &subject, DPB_SHM_LAZY));
 
     for (int r = 0; r < comm->base.size; r++) {
         const struct dpb_shm_call *other = call_of(comm, r);

@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+#include "dpb_clock.h"
 #include "dpb_str.h"
 #include "dpb_units.h"
 
@@ -15,6 +16,7 @@ static struct dpb_shm_barrier *barrier_of(struct dpb_shm_comm *comm, enum dpb_sh
     case DPB_SHM_DONE:
         return &comm->control->done;
     case DPB_SHM_CALLED:
+    case DPB_SHM_PROGRESS_COUNT:
         break;
     }
     return &comm->control->call;
@@ -30,6 +32,7 @@ static _Atomic uint64_t *counter_of(struct dpb_shm_comm *comm, int rank,
     case DPB_SHM_DONE:
         return &r->done;
     case DPB_SHM_CALLED:
+    case DPB_SHM_PROGRESS_COUNT:
         break;
     }
     return &r->called;
@@ -126,7 +129,8 @@ static dpb_status fail_closed(struct dpb_shm_comm *comm, enum dpb_shm_progress p
     struct dpb_str text = {0};
     append_ranks(&text, mask);
     dpb_str_append(&text, " ended before it (");
-    append_last_seen(comm, &text, mask, progress, subject->counted);
+    append_last_seen(comm, &text, mask, DPB_SHM_DONE == progress ? DPB_SHM_READY : progress,
+                     subject->counted);
     dpb_str_append(&text, ")");
     dpb_status st =
             dpb_shm_fail(comm, DPB_ERR_RANK_FAILED,
@@ -136,26 +140,41 @@ static dpb_status fail_closed(struct dpb_shm_comm *comm, enum dpb_shm_progress p
     return st;
 }
 
-dpb_status dpb_shm_meet(struct dpb_shm_comm *comm, enum dpb_shm_progress progress,
-                        const struct dpb_shm_subject *subject, int64_t deadline_ns)
+/* Tell the others that this rank is there. Returns the word that says when all are. */
+static struct dpb_shm_word *arrive(struct dpb_shm_comm *comm, enum dpb_shm_progress progress,
+                                   uint64_t meeting)
 {
-    struct dpb_shm_barrier *barrier = barrier_of(comm, progress);
-    uint64_t number = subject->number;
-    dpb_shm_barrier_arrive(barrier, number, comm->base.size);
-    /* Only now: when no rank is behind, the epoch has moved. */
-    atomic_store(counter_of(comm, comm->base.rank, progress), number);
+    struct dpb_shm_word *word;
+    if (comm->base.size == 2) {
+        dpb_shm_word_post(&comm->self->met[progress]);
+        word = &comm->control->rank[1 - comm->base.rank].met[progress];
+    } else {
+        struct dpb_shm_barrier *barrier = barrier_of(comm, progress);
+        dpb_shm_barrier_arrive(barrier, meeting, comm->base.size);
+        word = &barrier->epoch;
+    }
+    /* Only now: when no rank is behind, the word has moved. */
+    atomic_store_explicit(counter_of(comm, comm->base.rank, progress), meeting,
+                          memory_order_release);
+    return word;
+}
+
+static dpb_status sleep_for(struct dpb_shm_comm *comm, struct dpb_shm_word *word,
+                            enum dpb_shm_progress progress, uint64_t meeting,
+                            const struct dpb_shm_subject *subject, int64_t deadline_ns)
+{
     for (;;) {
         /* Nudges before `closed`: a rank that closes sets its bit first, then nudges. */
-        unsigned nudges = dpb_shm_word_nudges(&barrier->epoch);
+        unsigned nudges = dpb_shm_word_nudges(word);
         uint64_t closed = atomic_load(&comm->control->closed);
         if (closed)
-            closed &= behind(comm, progress, number);
+            closed &= behind(comm, progress, meeting);
         if (closed) {
             /* Who ends after a failure ends because of it, and the failure is what is told. */
             dpb_status failed = dpb_shm_check(comm, subject);
             return failed < 0 ? failed : fail_closed(comm, progress, closed, subject);
         }
-        switch (dpb_shm_word_wait(&barrier->epoch, number, nudges, deadline_ns, comm->spins)) {
+        switch (dpb_shm_word_wait(word, meeting, nudges, deadline_ns, 0)) {
         case DPB_SHM_REACHED:
             return DPB_OK;
         case DPB_SHM_POISONED:
@@ -163,7 +182,7 @@ dpb_status dpb_shm_meet(struct dpb_shm_comm *comm, enum dpb_shm_progress progres
         case DPB_SHM_NUDGED:
             break;
         case DPB_SHM_LATE: {
-            uint64_t missing = behind(comm, progress, number);
+            uint64_t missing = behind(comm, progress, meeting);
             if (missing == 0) /* the last one came after we had looked */
                 break;
             return fail_late(comm, progress, missing, progress == DPB_SHM_DONE ? "finish" : "come",
@@ -171,6 +190,19 @@ dpb_status dpb_shm_meet(struct dpb_shm_comm *comm, enum dpb_shm_progress progres
         }
         }
     }
+}
+
+dpb_status dpb_shm_meet(struct dpb_shm_comm *comm, enum dpb_shm_progress progress, uint64_t meeting,
+                        const struct dpb_shm_subject *subject, int64_t deadline_ns)
+{
+    struct dpb_shm_word *word = arrive(comm, progress, meeting);
+    const struct dpb_shm_patience *patience =
+            progress == DPB_SHM_CALLED ? &comm->background : &comm->patience;
+    if (dpb_shm_word_spin(word, meeting, patience->spins, patience->yields))
+        return DPB_OK;
+    if (deadline_ns == DPB_SHM_LAZY)
+        deadline_ns = dpb_clock_now_ns() + comm->timeout_ns;
+    return sleep_for(comm, word, progress, meeting, subject, deadline_ns);
 }
 
 /* The ranks that hold up the others. In a ring each waits for the one before it: those that have
@@ -196,7 +228,10 @@ dpb_status dpb_shm_follow(struct dpb_shm_comm *comm, int peer, uint64_t steps, i
                           const struct dpb_shm_subject *subject, int64_t deadline_ns)
 {
     struct dpb_shm_word *word = &comm->control->rank[peer].steps;
-    switch (dpb_shm_word_wait(word, comm->steps_base + steps, 0, deadline_ns, comm->spins)) {
+    if (dpb_shm_word_spin(word, comm->steps_base + steps, comm->patience.spins,
+                          comm->patience.yields))
+        return DPB_OK;
+    switch (dpb_shm_word_wait(word, comm->steps_base + steps, 0, deadline_ns, 0)) {
     case DPB_SHM_REACHED:
         return DPB_OK;
     case DPB_SHM_POISONED:

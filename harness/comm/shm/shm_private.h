@@ -18,6 +18,7 @@
 #define DPB_SHM_REQUESTS 1024 /* started and not yet waited for */
 #define DPB_SHM_BUFFERS  64
 #define DPB_SHM_TEXT     512
+#define DPB_SHM_EAGER    1024 /* most bytes of an all-reduce that goes with its terms */
 
 /* ---- in the segment ---- */
 
@@ -38,6 +39,7 @@ struct dpb_shm_slot {
     int64_t started_ns;                     /* start() was called: ready for the emulated link */
     int64_t arrived_ns;                     /* the progress thread came to it */
     int64_t taken_from[DPB_COMM_RANKS_MAX]; /* bytes that this rank read from each rank */
+    _Alignas(DPB_SHM_LINE) unsigned char eager[DPB_SHM_EAGER]; /* its values, when they are few */
 };
 
 /* Calls that the ranks' main threads make together; two per rank, in turn, as above. */
@@ -56,11 +58,22 @@ struct dpb_shm_call {
     _Alignas(16) unsigned char data[DPB_COMM_EXCHANGE_BYTES];
 };
 
+/* Which of a rank's counters tells how far it is. */
+enum dpb_shm_progress {
+    DPB_SHM_READY,
+    DPB_SHM_DONE,
+    DPB_SHM_CALLED,
+    DPB_SHM_PROGRESS_COUNT
+};
+
 struct dpb_shm_rank {
     _Alignas(DPB_SHM_LINE) _Atomic int32_t pid;
     /* How far this rank is: the newest collective it is ready for, it is done with, and the newest
      * call of its main thread. What the messages about missing ranks are made from. */
     _Atomic uint64_t ready, done, called;
+    /* Of two ranks: how often this one has met the other, by enum dpb_shm_progress. Each waits for
+     * the other's word, which is one transfer between their cores where the barriers need three. */
+    struct dpb_shm_word met[DPB_SHM_PROGRESS_COUNT];
     struct dpb_shm_word steps; /* steps of rings and trees, counted over all collectives */
     struct dpb_shm_slot slot[2];
     struct dpb_shm_call call[2];
@@ -81,6 +94,12 @@ struct dpb_shm_control {
 
 /* ---- this rank's side ---- */
 
+/* What a thread does before it sleeps. */
+struct dpb_shm_patience {
+    int spins;  /* pause instructions */
+    int yields; /* offers of the core to other threads */
+};
+
 struct dpb_shm_buffer {
     char *rows; /* rank r's region: rows + r * row_bytes */
     size_t row_bytes, bytes;
@@ -99,6 +118,7 @@ struct dpb_shm_request {
     int buffer_index;
     struct dpb_shm_buffer buffer;
     int64_t offset; /* bytes from the buffer's start */
+    bool timed;     /* somebody wants its times */
     int64_t started_ns;
     struct dpb_coll_times times;
 };
@@ -111,7 +131,10 @@ struct dpb_shm_comm {
     struct dpb_shm_control *control;
     size_t control_bytes;
     struct dpb_shm_rank *self;
-    int spins; /* pause instructions before sleeping; 0 with a link, or when ranks share cores */
+    struct dpb_shm_patience patience; /* of who executes */
+    /* The progress thread's and the calls': no spins with a link, or when ranks share cores; and
+     * that of a rank that runs a collective itself. */
+    struct dpb_shm_patience background, blocking;
     uint64_t calls;
 
     pthread_mutex_t start_lock; /* the requests' ring and the buffers */
@@ -128,8 +151,9 @@ struct dpb_shm_comm {
     bool thread_runs;
 
     /* of who executes: the progress thread, or run() while nothing is left to it */
-    uint64_t steps_base;  /* `steps` of every rank before the present collective */
-    int64_t link_free_ns; /* when the emulated link is free again, the same on all ranks */
+    uint64_t done_meetings; /* of kind DPB_SHM_DONE: eager collectives have none */
+    uint64_t steps_base;    /* `steps` of every rank before the present collective */
+    int64_t link_free_ns;   /* when the emulated link is free again, the same on all ranks */
 
     pthread_mutex_t fail_lock;
     _Atomic int failure; /* a dpb_status, DPB_OK while all is well */
@@ -176,15 +200,10 @@ void dpb_shm_subject_text(const struct dpb_shm_comm *comm, const struct dpb_shm_
 
 /* ---- shm_meet.c: waiting for peers, with a deadline ---- */
 
-/* Which of a rank's counters tells how far it is. */
-enum dpb_shm_progress {
-    DPB_SHM_READY,
-    DPB_SHM_DONE,
-    DPB_SHM_CALLED
-};
+#define DPB_SHM_LAZY 0 /* a deadline: the time-out from when the thread falls asleep */
 
-/* Arrive at meeting number subject->number and wait for all ranks. */
-dpb_status dpb_shm_meet(struct dpb_shm_comm *comm, enum dpb_shm_progress progress,
+/* Arrive at meeting number `meeting` of that kind and wait for all ranks. */
+dpb_status dpb_shm_meet(struct dpb_shm_comm *comm, enum dpb_shm_progress progress, uint64_t meeting,
                         const struct dpb_shm_subject *subject, int64_t deadline_ns);
 
 /* Wait until `peer` has done `steps` steps of the present collective, a ring (root -1) or a tree.

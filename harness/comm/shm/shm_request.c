@@ -68,7 +68,7 @@ static dpb_status check_coll(const struct dpb_shm_comm *comm, const struct dpb_c
 }
 
 /* Take the next number for a collective. Holds the lock. */
-static dpb_status enter(struct dpb_shm_comm *shm, const struct dpb_coll *coll,
+static dpb_status enter(struct dpb_shm_comm *shm, const struct dpb_coll *coll, bool timed,
                         struct dpb_shm_request **entered)
 {
     char why[160];
@@ -95,7 +95,8 @@ static dpb_status enter(struct dpb_shm_comm *shm, const struct dpb_coll *coll,
     slot->buffer = shm->buffer[slot->buffer_index];
     slot->offset = (const char *)coll->buffer - slot->buffer.rows -
                    (int64_t)shm->base.rank * (int64_t)slot->buffer.row_bytes;
-    slot->started_ns = dpb_clock_now_ns();
+    slot->timed = timed;
+    slot->started_ns = timed ? dpb_clock_now_ns() : 0;
     shm->newest = number;
     *entered = slot;
     return DPB_OK;
@@ -110,7 +111,7 @@ dpb_status dpb_shm_start(dpb_comm *comm, const struct dpb_coll *coll, dpb_stream
     struct dpb_shm_comm *shm = dpb_shm_of(comm);
     struct dpb_shm_request *slot;
     pthread_mutex_lock(&shm->start_lock);
-    dpb_status st = enter(shm, coll, &slot);
+    dpb_status st = enter(shm, coll, true, &slot);
     if (st == DPB_OK) {
         atomic_store(&slot->state, DPB_SHM_REQUEST_STARTED);
         shm->queue[(dpb_shm_word_count(&shm->queued) + 1) % DPB_SHM_REQUESTS] = slot->number;
@@ -128,14 +129,18 @@ dpb_status dpb_shm_run(dpb_comm *comm, const struct dpb_coll *coll, struct dpb_c
     struct dpb_shm_comm *shm = dpb_shm_of(comm);
     struct dpb_shm_request *slot;
     pthread_mutex_lock(&shm->start_lock);
-    dpb_status st = enter(shm, coll, &slot);
+    const bool emulated = shm->options.link.bw_bytes_per_s > 0;
+    dpb_status st = enter(shm, coll, times != NULL || emulated, &slot);
     if (st < 0)
         goto out;
     if (dpb_shm_word_wait(&shm->completed, slot->number - 1, 0, DPB_SHM_NEVER, 0) ==
-        DPB_SHM_REACHED)
+        DPB_SHM_REACHED) {
+        shm->patience = shm->blocking;
         st = dpb_shm_progress_run(shm, slot);
-    else
+        shm->patience = shm->background;
+    } else {
         st = (dpb_status)atomic_load(&shm->failure);
+    }
     if (st < 0)
         goto out;
     if (times)

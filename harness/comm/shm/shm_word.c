@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <limits.h>
 #include <linux/futex.h>
+#include <sched.h>
 #include <stddef.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -43,10 +44,15 @@ static void wake_sleepers(struct dpb_shm_word *word)
                 0);
 }
 
+void dpb_shm_word_advance(struct dpb_shm_word *word, uint64_t by)
+{
+    atomic_fetch_add(&word->value, by << COUNT_SHIFT);
+    wake_sleepers(word);
+}
+
 void dpb_shm_word_post(struct dpb_shm_word *word)
 {
-    atomic_fetch_add(&word->value, (uint64_t)1 << COUNT_SHIFT);
-    wake_sleepers(word);
+    dpb_shm_word_advance(word, 1);
 }
 
 void dpb_shm_word_poison(struct dpb_shm_word *word)
@@ -103,6 +109,23 @@ enum dpb_shm_wake dpb_shm_word_wait(struct dpb_shm_word *word, uint64_t target, 
         late = rc < 0 && errno == ETIMEDOUT;
         atomic_fetch_sub(&word->sleepers, 1);
         spins = 0;
+    }
+}
+
+bool dpb_shm_word_spin(struct dpb_shm_word *word, uint64_t target, int spins, int yields)
+{
+    while (true) {
+        uint64_t value = atomic_load_explicit(&word->value, memory_order_acquire);
+        if (value >> COUNT_SHIFT >= target)
+            return true;
+        if (value & POISON)
+            return false;
+        if (spins-- > 0)
+            pause_cpu();
+        else if (yields-- > 0)
+            sched_yield();
+        else
+            return false;
     }
 }
 

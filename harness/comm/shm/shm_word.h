@@ -26,8 +26,9 @@ enum dpb_shm_wake {
     DPB_SHM_LATE
 };
 
-/* Count one up and wake all sleepers. */
+/* Count one up, or several, and wake all sleepers. */
 void dpb_shm_word_post(struct dpb_shm_word *word);
+void dpb_shm_word_advance(struct dpb_shm_word *word, uint64_t by);
 
 /* Make every wait for more than the present count end with DPB_SHM_POISONED, for ever. */
 void dpb_shm_word_poison(struct dpb_shm_word *word);
@@ -45,6 +46,10 @@ bool dpb_shm_word_is_poisoned(struct dpb_shm_word *word);
  * wins over poison, poison over the deadline. */
 enum dpb_shm_wake dpb_shm_word_wait(struct dpb_shm_word *word, uint64_t target, unsigned nudges,
                                     int64_t deadline_ns, int spins);
+
+/* The same without sleeping: true when the count reached `target`; false after that many pauses and
+ * yields, or when the word is poisoned. */
+bool dpb_shm_word_spin(struct dpb_shm_word *word, uint64_t target, int spins, int yields);
 
 /* Ranks that meet: the last one to arrive lets all go on, so that each sleeps at most once. */
 struct dpb_shm_barrier {
