@@ -163,9 +163,11 @@ struct dpb_bias_args {
  * fwd, inference: uses the running statistics, changes nothing.
  * bwd: dx, dgamma, dbeta from x, dy, gamma, save_mean, save_var (training statistics).
  *
- * With `relu`, y = max(., 0), and the backward operators see dy only where y was above 0: training
- * forward writes `mask` and backward reads it (what is in it is the device's own affair: of `fwd`
- * for `bwd`, of `apply` for the halves of backward).
+ * With `residual`, y = . + residual, the sum that ends a residual block; it has x's shape. Then bwd
+ * and bwd-sums also make dresidual, the gradient with respect to it; it may alias dy. With `relu`,
+ * y = max(., 0), and the backward operators see dy only where y was above 0: training forward
+ * writes `mask` and backward reads it (what is in it is the device's own affair: of `fwd` for
+ * `bwd`, of `apply` for the halves of backward).
  *
  * In two halves, for statistics of more than this batch (synchronised over ranks):
  * stats:     save_mean and save_var (biased) of x.
@@ -175,12 +177,13 @@ struct dpb_bias_args {
  *   over all `count` values of a channel that the statistics were made of. */
 struct dpb_batchnorm_args {
     struct dpb_tensor x, y, dy, dx;
-    const float *gamma, *beta;         /* C each */
-    float *dgamma, *dbeta;             /* bwd */
-    float *running_mean, *running_var; /* C each */
-    float *save_mean, *save_var;       /* C each; training fwd writes, bwd reads */
-    uint8_t *mask;                     /* with relu: one byte per element of x; NULL in inference */
-    double count;                      /* bwd-apply */
+    struct dpb_tensor residual, dresidual; /* data NULL: none */
+    const float *gamma, *beta;             /* C each */
+    float *dgamma, *dbeta;                 /* bwd */
+    float *running_mean, *running_var;     /* C each */
+    float *save_mean, *save_var;           /* C each; training fwd writes, bwd reads */
+    uint8_t *mask; /* with relu: one byte per element of x; NULL in inference */
+    double count;  /* bwd-apply */
     float eps, momentum;
     bool training, relu;
 };
@@ -279,8 +282,8 @@ struct dpb_scale_args {
     float factor;
 };
 
-/* to = from, between fp32 and bf16 or fp16 either way, or the same type; any rank. The only operator
- * that takes fp16 (op_supported(device, DPB_OP_CAST, DPB_F16)). */
+/* to = from, between fp32 and bf16 or fp16 either way, or the same type; any rank. The only
+ * operator that takes fp16 (op_supported(device, DPB_OP_CAST, DPB_F16)). */
 struct dpb_cast_args {
     struct dpb_tensor from, to; /* the same shape */
 };

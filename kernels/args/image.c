@@ -109,6 +109,7 @@ static bool statistics_ok(char *why, const struct dpb_batchnorm_args *a)
 static bool batchnorm_y_ok(char *why, const struct dpb_batchnorm_args *a)
 {
     return dpb_args_same_shape_ok(why, "y", &a->y, &a->x) &&
+           (!a->residual.data || dpb_args_same_shape_ok(why, "residual", &a->residual, &a->x)) &&
            dpb_args_pointer_ok(why, "gamma", a->gamma) && dpb_args_pointer_ok(why, "beta", a->beta);
 }
 
@@ -131,6 +132,9 @@ static bool batchnorm_bwd_ok(char *why, enum dpb_op op, const struct dpb_batchno
     if (!dpb_args_same_shape_ok(why, "dy", &a->dy, &a->x) ||
         !dpb_args_pointer_ok(why, "dgamma", a->dgamma) ||
         !dpb_args_pointer_ok(why, "dbeta", a->dbeta) || !statistics_ok(why, a) || !mask_ok(why, a))
+        return false;
+    if (op != DPB_OP_BATCHNORM_BWD_APPLY && a->residual.data &&
+        !dpb_args_same_shape_ok(why, "dresidual", &a->dresidual, &a->x))
         return false;
     if (op == DPB_OP_BATCHNORM_BWD_SUMS)
         return true;
@@ -172,7 +176,7 @@ void dpb_args_batchnorm_text(struct dpb_args_text *text, enum dpb_op op, const v
         dpb_args_put_tensor(text, "dy", &a->dy);
     if (op == DPB_OP_BATCHNORM_BWD || op == DPB_OP_BATCHNORM_BWD_APPLY)
         dpb_args_put_tensor(text, "dx", &a->dx);
-    dpb_args_put(text, "%s%s", a->relu ? " relu" : "",
+    dpb_args_put(text, "%s%s%s", a->residual.data ? " residual" : "", a->relu ? " relu" : "",
                  !fwd          ? ""
                  : a->training ? " training"
                                : " inference");

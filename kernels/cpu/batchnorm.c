@@ -106,6 +106,8 @@ DPB_CPU_LOOP apply(void *ctx, int64_t begin, int64_t end, bool bf16)
 
                 for (int j = 0; j < columns; j++)
                     y[j] = (dpb_cpu_load(a->x.data, at + j, bf16) - mean[j]) * factor[j] + shift[j];
+                for (int j = 0; a->residual.data && j < columns; j++)
+                    y[j] += dpb_cpu_load(a->residual.data, at + j, bf16);
                 /* A loop of its own: bytes may alias everything. */
                 for (int j = 0; mask && j < columns; j++)
                     mask[at + j] = y[j] > 0.0f;
@@ -126,19 +128,25 @@ static inline __attribute__((always_inline)) float masked_dy(const struct dpb_ba
     return relu && !a->mask[at] ? 0.0f : dy;
 }
 
-/* Adds a tile's sums of dy and of dy xhat. */
+/* Adds a tile's sums of dy and of dy xhat; keeps dy for the residual. */
 DPB_CPU_LOOP add_tile(const struct dpb_batchnorm_args *a, struct tile tile, const float *mean,
-                      const float *rstd, float *sum, float *sum_xhat, bool relu, bool bf16)
+                      const float *rstd, float *sum, float *sum_xhat, bool relu, bool residual,
+                      bool bf16)
 {
     int64_t c = a->x.dim[a->x.rank - 1];
+    float dy[COLUMNS];
 
     for (int i = 0; i < tile.rows; i++) {
-        for (int j = 0; j < tile.columns; j++) {
-            int64_t at = tile.at + i * c + j;
-            float dy = masked_dy(a, at, relu, bf16);
+        int64_t at = tile.at + i * c;
 
-            sum[j] += dy;
-            sum_xhat[j] += dy * ((dpb_cpu_load(a->x.data, at, bf16) - mean[j]) * rstd[j]);
+        /* Loops of their own: dresidual may be dy. */
+        for (int j = 0; j < tile.columns; j++)
+            dy[j] = masked_dy(a, at + j, relu, bf16);
+        for (int j = 0; residual && j < tile.columns; j++)
+            dpb_cpu_store(a->dresidual.data, at + j, dy[j], bf16);
+        for (int j = 0; j < tile.columns; j++) {
+            sum[j] += dy[j];
+            sum_xhat[j] += dy[j] * ((dpb_cpu_load(a->x.data, at + j, bf16) - mean[j]) * rstd[j]);
         }
     }
 }
@@ -166,10 +174,14 @@ DPB_CPU_LOOP bwd_sums(void *ctx, int64_t begin, int64_t end, bool bf16)
                                     at_most(strip - j0, COLUMNS)};
 
                 memset(part, 0, sizeof(part));
-                if (a->relu)
-                    add_tile(a, tile, mean + j0, rstd + j0, part[0], part[1], true, bf16);
+                if (a->relu && a->residual.data)
+                    add_tile(a, tile, mean + j0, rstd + j0, part[0], part[1], true, true, bf16);
+                else if (a->relu)
+                    add_tile(a, tile, mean + j0, rstd + j0, part[0], part[1], true, false, bf16);
+                else if (a->residual.data)
+                    add_tile(a, tile, mean + j0, rstd + j0, part[0], part[1], false, true, bf16);
                 else
-                    add_tile(a, tile, mean + j0, rstd + j0, part[0], part[1], false, bf16);
+                    add_tile(a, tile, mean + j0, rstd + j0, part[0], part[1], false, false, bf16);
                 for (int j = 0; j < tile.columns; j++) {
                     sum[j0 + j] += part[0][j];
                     sum_xhat[j0 + j] += part[1][j];

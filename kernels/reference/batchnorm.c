@@ -30,12 +30,15 @@ static void apply(const struct dpb_batchnorm_args *args, struct dpb_ref_arrays *
     struct channels s = channels_of(args);
     const double *gamma = dpb_ref_read(arrays, args->gamma, s.c);
     const double *beta = dpb_ref_read(arrays, args->beta, s.c);
+    const double *residual =
+            args->residual.data ? dpb_ref_read_tensor(arrays, &args->residual) : NULL;
     double *y = dpb_ref_write_tensor(arrays, &args->y);
 
     for (int64_t i = 0; !arrays->failed && i < s.m * s.c; i++) {
         int64_t j = i % s.c;
         double value = gamma[j] * (x[i] - mean[j]) / sqrt(var[j] + (double)args->eps) + beta[j];
 
+        value += residual ? residual[i] : 0.0;
         y[i] = args->relu && !(value > 0.0) ? 0.0 : value;
         if (args->relu && args->mask)
             args->mask[i] = value > 0.0;
@@ -112,6 +115,14 @@ static void sums(const struct gradient *g, double *dgamma, double *dbeta)
     }
 }
 
+static void gradient_of_residual(const struct gradient *g, struct dpb_ref_arrays *arrays)
+{
+    double *dresidual = dpb_ref_write_tensor(arrays, &g->args->dresidual);
+
+    for (int64_t i = 0; !arrays->failed && i < g->s.m * g->s.c; i++)
+        dresidual[i] = dy_at(g, i);
+}
+
 static void gradient_of_x(const struct gradient *g, struct dpb_ref_arrays *arrays,
                           const double *dgamma, const double *dbeta, double count)
 {
@@ -145,6 +156,8 @@ static dpb_status backward(enum dpb_op op, const struct dpb_batchnorm_args *args
         return dpb_ref_finish(&arrays, DPB_OK);
     if (!given)
         sums(&g, dgamma, dbeta);
+    if (!given && args->residual.data)
+        gradient_of_residual(&g, &arrays);
     if (op == DPB_OP_BATCHNORM_BWD)
         gradient_of_x(&g, &arrays, dgamma, dbeta, (double)g.s.m);
     if (given)

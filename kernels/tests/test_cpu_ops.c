@@ -344,7 +344,7 @@ static const struct batchnorm_case batchnorm_cases[] = {
 
 /* Outputs of one run: y, dx, mask; running and saved mean and variance, dgamma, dbeta. */
 struct batchnorm_out {
-    float *y, *dx, *channel[6];
+    float *y, *dx, *dresidual, *channel[6];
     uint8_t *mask;
 };
 
@@ -353,7 +353,8 @@ struct batchnorm_data {
     struct dpb_tensor shape;
     int64_t c, numel, m;
     double terms;
-    float *x, *dy, *gamma, *beta, *mean0, *var0;
+    float *x, *dy, *residual, *gamma, *beta, *mean0, *var0;
+    bool has_residual;
     struct batchnorm_out out[2]; /* reference, device */
 };
 
@@ -367,6 +368,7 @@ static void batchnorm_open(struct batchnorm_data *d, const struct batchnorm_case
     d->terms = op_ulps_of_sum(d->m);
     d->x = op_data_f32(&d->data, d->numel);
     d->dy = op_data_f32(&d->data, d->numel);
+    d->residual = op_data_f32(&d->data, d->numel);
     d->gamma = op_data_f32(&d->data, d->c);
     d->beta = op_data_f32(&d->data, d->c);
     d->mean0 = op_data_f32(&d->data, d->c);
@@ -376,6 +378,7 @@ static void batchnorm_open(struct batchnorm_data *d, const struct batchnorm_case
     for (int set = 0; set < 2; set++) {
         d->out[set].y = op_data_f32(&d->data, d->numel);
         d->out[set].dx = op_data_f32(&d->data, d->numel);
+        d->out[set].dresidual = op_data_f32(&d->data, d->numel);
         d->out[set].mask = op_data_bytes(&d->data, (size_t)d->numel);
         for (int i = 0; i < 6; i++)
             d->out[set].channel[i] = op_data_f32(&d->data, d->c);
@@ -408,6 +411,11 @@ static struct dpb_batchnorm_args batchnorm_args(const struct batchnorm_data *d, 
     args.y.data = out->y;
     args.dy.data = d->dy;
     args.dx.data = out->dx;
+    if (d->has_residual) {
+        args.residual = args.dresidual = d->shape;
+        args.residual.data = d->residual;
+        args.dresidual.data = out->dresidual;
+    }
     return args;
 }
 
@@ -423,18 +431,22 @@ static void batchnorm_compare(const struct batchnorm_data *d)
                     2.0 * d->terms);
     op_assert_close("batchnorm y", got->y, want->y, NULL, d->numel, 8.0 * d->terms);
     op_assert_close("batchnorm dx", got->dx, want->dx, NULL, d->numel, 16.0 * d->terms);
+    if (d->has_residual)
+        op_assert_close("batchnorm dresidual", got->dresidual, want->dresidual, NULL, d->numel,
+                        0.0);
     op_assert_close("batchnorm dgamma", got->channel[4], want->channel[4], NULL, d->c,
                     d->terms * (double)d->m);
     op_assert_close("batchnorm dbeta", got->channel[5], want->channel[5], NULL, d->c,
                     d->terms * (double)d->m);
 }
 
-static void check_batchnorm(const struct batchnorm_case *s, bool relu)
+static void check_batchnorm(const struct batchnorm_case *s, bool relu, bool residual)
 {
     struct batchnorm_data d;
     size_t bytes;
 
     batchnorm_open(&d, s);
+    d.has_residual = residual;
     bytes = (size_t)d.c * sizeof(float);
     for (int run = 0; run < 3; run++) {
         int set = run > 0;
@@ -447,10 +459,11 @@ static void check_batchnorm(const struct batchnorm_case *s, bool relu)
                                             FLOATS(channel[2], d.c),
                                             FLOATS(channel[3], d.c)};
         const struct op_output bwd_out[] = {FLOATS(d.out[set].dx, d.numel), FLOATS(channel[4], d.c),
-                                            FLOATS(channel[5], d.c)};
+                                            FLOATS(channel[5], d.c),
+                                            FLOATS(d.out[set].dresidual, d.numel)};
 
         op_run(on, DPB_OP_BATCHNORM_FWD, &args, fwd_out, 5);
-        op_run(on, DPB_OP_BATCHNORM_BWD, &args, bwd_out, 3);
+        op_run(on, DPB_OP_BATCHNORM_BWD, &args, bwd_out, residual ? 4 : 3);
         if (run == 0)
             continue;
         batchnorm_compare(&d);
@@ -462,11 +475,12 @@ static void check_batchnorm(const struct batchnorm_case *s, bool relu)
 }
 
 /* From the same statistics; it may write y only. */
-static void check_batchnorm_inference(const struct batchnorm_case *s, bool relu)
+static void check_batchnorm_inference(const struct batchnorm_case *s, bool relu, bool residual)
 {
     struct batchnorm_data d;
 
     batchnorm_open(&d, s);
+    d.has_residual = residual;
     for (int run = 0; run < 3; run++) {
         int set = run > 0;
         struct dpb_batchnorm_args args = {.x = d.shape,
@@ -481,20 +495,23 @@ static void check_batchnorm_inference(const struct batchnorm_case *s, bool relu)
 
         args.x.data = d.x;
         args.y.data = d.out[set].y;
+        args.residual = d.shape;
+        args.residual.data = residual ? d.residual : NULL;
         op_run(run > 0 ? cpu_pair[run - 1] : NULL, DPB_OP_BATCHNORM_FWD, &args, out, 1);
-        if (run > 0) /* |y| < 1 + 2.5 / sqrt(eps) */
+        if (run > 0) /* |y| < 2 + 2.5 / sqrt(eps) */
             op_assert_close("batchnorm inference", d.out[1].y, d.out[0].y, NULL, d.numel,
-                            8.0 * 26.0);
+                            8.0 * 27.0);
     }
     op_data_release(&d.data);
 }
 
 /* In halves, with the sums of three such batches. */
-static void check_batchnorm_halves(const struct batchnorm_case *s, bool relu)
+static void check_batchnorm_halves(const struct batchnorm_case *s, bool relu, bool residual)
 {
     struct batchnorm_data d;
 
     batchnorm_open(&d, s);
+    d.has_residual = residual;
     for (int run = 0; run < 3; run++) {
         int set = run > 0;
         dpb_device *on = run > 0 ? cpu_pair[run - 1] : NULL;
@@ -502,13 +519,14 @@ static void check_batchnorm_halves(const struct batchnorm_case *s, bool relu)
         float **channel = d.out[set].channel;
         const struct op_output stats[] = {FLOATS(channel[2], d.c), FLOATS(channel[3], d.c)};
         const struct op_output y[] = {FLOATS(d.out[set].y, d.numel)};
-        const struct op_output sums[] = {FLOATS(channel[4], d.c), FLOATS(channel[5], d.c)};
+        const struct op_output sums[] = {FLOATS(channel[4], d.c), FLOATS(channel[5], d.c),
+                                         FLOATS(d.out[set].dresidual, d.numel)};
         const struct op_output dx[] = {FLOATS(d.out[set].dx, d.numel)};
 
         args.count = 3.0 * (double)d.m;
         op_run(on, DPB_OP_BATCHNORM_STATS, &args, stats, 2);
         op_run(on, DPB_OP_BATCHNORM_APPLY, &args, y, 1);
-        op_run(on, DPB_OP_BATCHNORM_BWD_SUMS, &args, sums, 2);
+        op_run(on, DPB_OP_BATCHNORM_BWD_SUMS, &args, sums, residual ? 3 : 2);
         op_run(on, DPB_OP_BATCHNORM_BWD_APPLY, &args, dx, 1);
         if (run > 0)
             batchnorm_compare(&d);
@@ -520,12 +538,40 @@ static void test_batchnorm(void **state)
 {
     (void)state;
     for (size_t i = 0; i < sizeof(batchnorm_cases) / sizeof(batchnorm_cases[0]); i++) {
-        for (int relu = 0; relu < 2; relu++) {
-            check_batchnorm(&batchnorm_cases[i], relu);
-            check_batchnorm_inference(&batchnorm_cases[i], relu);
-            check_batchnorm_halves(&batchnorm_cases[i], relu);
+        for (int variant = 0; variant < 4; variant++) {
+            bool relu = variant & 1, residual = variant & 2;
+
+            check_batchnorm(&batchnorm_cases[i], relu, residual);
+            check_batchnorm_inference(&batchnorm_cases[i], relu, residual);
+            check_batchnorm_halves(&batchnorm_cases[i], relu, residual);
         }
     }
+}
+
+/* dresidual may be dy itself. */
+static void test_batchnorm_residual_in_place(void **state)
+{
+    struct batchnorm_data d;
+
+    (void)state;
+    batchnorm_open(&d, &batchnorm_cases[0]);
+    d.has_residual = true;
+    for (int run = 0; run < 2; run++) {
+        struct dpb_batchnorm_args args = batchnorm_args(&d, 1, true);
+
+        assert_int_equal(dpb_op_launch(cpu_pair[0], DPB_OP_BATCHNORM_FWD, &args, NULL), DPB_OK);
+        if (run == 1)
+            args.dresidual.data = d.dy;
+        args.dx.data = d.out[run].dx;
+        args.dgamma = d.out[run].channel[4];
+        args.dbeta = d.out[run].channel[5];
+        assert_int_equal(dpb_op_launch(cpu_pair[0], DPB_OP_BATCHNORM_BWD, &args, NULL), DPB_OK);
+    }
+    assert_memory_equal(d.dy, d.out[1].dresidual, (size_t)d.numel * sizeof(float));
+    assert_memory_equal(d.out[0].dx, d.out[1].dx, (size_t)d.numel * sizeof(float));
+    for (int i = 4; i < 6; i++)
+        assert_memory_equal(d.out[0].channel[i], d.out[1].channel[i], (size_t)d.c * sizeof(float));
+    op_data_release(&d.data);
 }
 
 /* All channels are constant, far from 0: the variance is 0, and no rounding may make it negative or
@@ -889,6 +935,8 @@ int main(void)
             cmocka_unit_test_setup_teardown(test_matmul, cpu_pair_open, cpu_pair_close),
             cmocka_unit_test_setup_teardown(test_pool, cpu_pair_open, cpu_pair_close),
             cmocka_unit_test_setup_teardown(test_batchnorm, cpu_pair_open, cpu_pair_close),
+            cmocka_unit_test_setup_teardown(test_batchnorm_residual_in_place, cpu_pair_open,
+                                            cpu_pair_close),
             cmocka_unit_test_setup_teardown(test_batchnorm_statistics_do_not_cancel, cpu_pair_open,
                                             cpu_pair_close),
             cmocka_unit_test_setup_teardown(test_cast, cpu_pair_open, cpu_pair_close),

@@ -184,11 +184,11 @@ static void check_batchnorm_halves(const struct op_forward *forward,
                        (double *)args.dbeta, c);
 }
 
-static void check_batchnorm(int rank, const int64_t *dim, bool relu)
+static void check_batchnorm(int rank, const int64_t *dim, bool relu, bool with_residual)
 {
     struct op_data data = {0};
     int64_t c = dim[rank - 1], numel = 1;
-    double *x, *y, *r, *dx, *gamma, *beta, *dgamma, *dbeta, *mean, *var;
+    double *x, *y, *r, *dx, *gamma, *beta, *dgamma, *dbeta, *mean, *var, *residual, *dresidual;
     struct dpb_batchnorm_args args;
     struct op_forward forward;
 
@@ -198,6 +198,8 @@ static void check_batchnorm(int rank, const int64_t *dim, bool relu)
     y = op_data_f64(&data, numel);
     r = op_data_f64(&data, numel);
     dx = op_data_f64(&data, numel);
+    residual = op_data_f64(&data, numel);
+    dresidual = op_data_f64(&data, numel);
     gamma = op_data_f64(&data, c);
     beta = op_data_f64(&data, c);
     dgamma = op_data_f64(&data, c);
@@ -221,12 +223,18 @@ static void check_batchnorm(int rank, const int64_t *dim, bool relu)
                                        .mask = op_data_bytes(&data, (size_t)numel),
                                        .training = true,
                                        .relu = relu};
+    if (with_residual) {
+        args.residual = op_tensor64(residual, rank, dim);
+        args.dresidual = op_tensor64(dresidual, rank, dim);
+    }
     forward = (struct op_forward){DPB_OP_BATCHNORM_FWD, &args, y, r, numel};
     assert_int_equal(dpb_reference_op(DPB_OP_BATCHNORM_FWD, &args), DPB_OK);
     assert_int_equal(dpb_reference_op(DPB_OP_BATCHNORM_BWD, &args), DPB_OK);
     op_assert_gradient("batchnorm x", &forward, x, dx, numel);
     op_assert_gradient("batchnorm gamma", &forward, gamma, dgamma, c);
     op_assert_gradient("batchnorm beta", &forward, beta, dbeta, c);
+    if (with_residual)
+        op_assert_gradient("batchnorm residual", &forward, residual, dresidual, numel);
     check_batchnorm_halves(&forward, &args, x, dx);
     op_data_release(&data);
 }
@@ -234,10 +242,12 @@ static void check_batchnorm(int rank, const int64_t *dim, bool relu)
 static void test_batchnorm(void **state)
 {
     (void)state;
-    for (int relu = 0; relu < 2; relu++) {
-        check_batchnorm(4, (const int64_t[]){2, 3, 3, 4}, relu);
-        check_batchnorm(4, (const int64_t[]){1, 5, 1, 3}, relu);
-        check_batchnorm(2, (const int64_t[]){7, 3}, relu);
+    for (int variant = 0; variant < 4; variant++) {
+        bool relu = variant & 1, residual = variant & 2;
+
+        check_batchnorm(4, (const int64_t[]){2, 3, 3, 4}, relu, residual);
+        check_batchnorm(4, (const int64_t[]){1, 5, 1, 3}, relu, residual);
+        check_batchnorm(2, (const int64_t[]){7, 3}, relu, residual);
     }
 }
 
