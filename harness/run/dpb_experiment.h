@@ -82,10 +82,10 @@ int dpb_ranks_auto(int cores, int64_t ranks[3]);
 
 /* Decide every option that was left to the program (batch sizes, threads, the optimizer and its
  * settings, ranks of a node) and check what rows cannot: divisible batch and ranks, warm-up below
- * steps, ranks the comm can hold, settings that the optimizer does not use. Mistakes:
- * DPB_ERR_USAGE, logged with the remedy. Needs `ranks` to be a number. `most_ranks` is the largest
- * rank count of the plan: a rank gets the same share of the machine in every cell, since a curve
- * over ranks that change their size would not show scaling. */
+ * steps, ranks the comm can hold, settings that the optimizer does not use, options that the
+ * strategy refuses. Mistakes: DPB_ERR_USAGE, logged with the remedy. Needs `ranks` to be a number.
+ * `most_ranks` is the largest rank count of the plan: a rank gets the same share of the machine in
+ * every cell, since a curve over ranks that change their size would not show scaling. */
 dpb_status dpb_experiment_resolve(dpb_config *config, const struct dpb_registry *registry,
                                   int cores, int64_t most_ranks);
 

@@ -7,6 +7,7 @@
 
 #include "dpb_dataset.h"
 #include "dpb_log.h"
+#include "dpb_memory.h"
 #include "dpb_units.h"
 
 #define AT(member) offsetof(struct dpb_experiment, member)
@@ -382,6 +383,20 @@ static dpb_status check_abilities(const struct dpb_experiment *e,
     return DPB_OK;
 }
 
+/* What the strategy says of its options, and of the plan that they make. */
+static dpb_status check_strategy(const dpb_config *config, const struct dpb_registry *registry)
+{
+    struct dpb_optimizer_config optimizer;
+    struct dpb_step_shape shape;
+    struct dpb_unit_plan plan;
+    dpb_strategy *strategy;
+    dpb_step_shape_of(registry, config, &optimizer, &shape);
+    DPB_TRY(dpb_step_plan_offline(&shape, 0, NULL, &strategy, &plan));
+    shape.strategy->close(strategy);
+    dpb_unit_plan_release(&plan);
+    return DPB_OK;
+}
+
 dpb_status dpb_experiment_resolve(dpb_config *config, const struct dpb_registry *registry,
                                   int cores, int64_t most_ranks)
 {
@@ -421,7 +436,8 @@ dpb_status dpb_experiment_resolve(dpb_config *config, const struct dpb_registry 
     DPB_TRY(resolve_data(config, workload));
     if (e->threads_per_rank == DPB_AUTO)
         DPB_TRY(set_threads(config, threads_of(cores, most_ranks), threads_of(cores, e->ranks)));
-    return resolve_optimizer(config, workload);
+    DPB_TRY(resolve_optimizer(config, workload));
+    return check_strategy(config, registry);
 }
 
 struct dpb_optimizer_config dpb_experiment_optimizer(const struct dpb_experiment *e)
