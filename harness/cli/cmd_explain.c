@@ -241,6 +241,8 @@ static void print_head(const struct dpb_explanation *x)
     if (x->replans)
         printf("step 1: %d unit%s; from step 2 on:\n\n", x->first.unit_count,
                x->first.unit_count == 1 ? "" : "s");
+    else if (x->message_count > 0 && x->messages[0].what.every > 1)
+        printf("one step in %" PRId64 ":\n\n", x->messages[0].what.every);
     else
         printf("every step:\n\n");
 }

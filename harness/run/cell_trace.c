@@ -101,6 +101,15 @@ static struct transfers of_gradients(const struct traced *traced)
     return sum;
 }
 
+/* Counted by the communicator in the traced steps of all ranks. */
+static double sent_bytes(const struct dpb_launch_result *result)
+{
+    double sum = 0;
+    for (int r = 0; r < result->rank_count; r++)
+        sum += (double)dpb_json_as_int(dpb_json_get(result->ranks[r], "traced_wire_bytes"), 0);
+    return sum;
+}
+
 static void put_communication(const struct dpb_cell_outcome *o, const struct traced *traced,
                               size_t rank_steps, dpb_json *record)
 {
@@ -109,8 +118,8 @@ static void put_communication(const struct dpb_cell_outcome *o, const struct tra
     const dpb_json *exchanges = dpb_json_get(o->result->ranks[0], "exchanges");
     const int64_t exchanged = dpb_json_as_int(dpb_json_get(exchanges, "count"), 0);
     const int64_t exchanged_bytes = dpb_json_as_int(dpb_json_get(exchanges, "payload_bytes"), 0);
-    double factor = dpb_coll_busbw_factor(DPB_COLL_ALL_REDUCE, o->result->rank_count);
-    double steps = (double)rank_steps;
+    const double steps = (double)rank_steps, sent = sent_bytes(o->result);
+    const double of_exchanges = dpb_json_as_real(dpb_json_get(exchanges, "wire_bytes"), 0) * steps;
     dpb_json *json = dpb_json_object();
     dpb_json_set_real(json, "collectives_per_step",
                       (double)gradients.collectives / steps + (double)exchanged);
@@ -118,16 +127,17 @@ static void put_communication(const struct dpb_cell_outcome *o, const struct tra
                       (double)bytes / steps + (double)exchanged_bytes);
     dpb_json_set_int(json, "exchanges_per_step", exchanged);
     dpb_json_set_int(json, "exchange_bytes_per_step", exchanged_bytes);
-    if (gradients.collectives > 0 && transfer_ns > 0) {
-        dpb_json_set_real(json, "wire_bytes_per_step",
-                          factor * (double)bytes / steps +
-                                  dpb_json_as_real(dpb_json_get(exchanges, "wire_bytes"), 0));
-        dpb_json_set_real(json, "busbw_bytes_per_s",
-                          factor * (double)bytes * 1e9 / (double)transfer_ns);
-    } else {
+    if (o->result->rank_count > 1)
+        dpb_json_set_real(json, "wire_bytes_per_step", sent / steps);
+    else
         dpb_json_set_absent(json, "wire_bytes_per_step", "no communication with one rank");
-        dpb_json_set_absent(json, "busbw_bytes_per_s", "no communication with one rank");
-    }
+    if (gradients.collectives > 0 && transfer_ns > 0)
+        dpb_json_set_real(json, "busbw_bytes_per_s",
+                          (sent - of_exchanges) * 1e9 / (double)transfer_ns);
+    else
+        dpb_json_set_absent(json, "busbw_bytes_per_s",
+                            o->result->rank_count > 1 ? "the traced steps sent nothing"
+                                                      : "no communication with one rank");
     const dpb_json *wire = dpb_json_get(o->result->ranks[0], "wire_ns_per_step");
     if (dpb_json_type(wire) == DPB_JSON_INT)
         dpb_json_set(json, "wire_ns_per_step", dpb_json_copy(wire));

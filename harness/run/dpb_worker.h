@@ -38,7 +38,8 @@ dpb_json *dpb_job_to_json(const struct dpb_job *job);
 /* The main of a rank (verb DPB_WORKER_VERB): reads its job from the channel, trains, reports
  *   {"type": "result", "rank", "pid", "start_ns"[], "end_ns"[], "data_ns"[], "forward_ns"[],
  *    "backward_ns"[], "sync_ns"[], "optimizer_ns"[] (timed steps), "loss_sum"[], "samples"[] (all
- *    untraced steps), "traced_start_ns"[], "traced_end_ns"[], "events", "events_lost", "device",
+ *    untraced steps), "traced_start_ns"[], "traced_end_ns"[], "events", "events_lost",
+ *    "traced_wire_bytes" (that this rank sent in the traced steps), "device",
  *    "comm", "plan", "wire_ns_per_step", "exchanges", "memory", "peak_bytes", "comm_stats",
  *    "param_hash", "in_sync" (else replicas may differ), "replicas_compared" (steps of a
  *    verification), "planted", "test_correct", "test_samples", "dataset",

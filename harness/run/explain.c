@@ -164,6 +164,12 @@ static void expose_first_use(struct dpb_explanation *x)
         }
 }
 
+/* A message goes in one of so many steps. */
+static int64_t steps_per(const struct dpb_sync_message *what)
+{
+    return what->every > 0 ? what->every : 1;
+}
+
 static void count_wire(struct dpb_explanation *x, enum dpb_algorithm algorithm)
 {
     for (int rank = 0; rank < x->ranks; rank++) {
@@ -175,7 +181,7 @@ static void count_wire(struct dpb_explanation *x, enum dpb_algorithm algorithm)
                                              what->count, dpb_dtype_bytes(what->dtype));
             if (bytes > x->messages[i].wire_bytes)
                 x->messages[i].wire_bytes = bytes;
-            of_rank += bytes;
+            of_rank += bytes / steps_per(what);
         }
         if (of_rank > x->wire_bytes)
             x->wire_bytes = of_rank;
@@ -187,8 +193,9 @@ static void count_wire(struct dpb_explanation *x, enum dpb_algorithm algorithm)
         message->wire_ns = x->has_link ? dpb_link_wire_ns(&x->link, algorithm, message->what.kind,
                                                           x->ranks, message->bytes)
                                        : -1;
-        x->wire_ns += x->has_link ? message->wire_ns : 0;
-        x->exposed_wire_ns += x->has_link && message->always_exposed ? message->wire_ns : 0;
+        int64_t per_step_ns = x->has_link ? message->wire_ns / steps_per(&message->what) : 0;
+        x->wire_ns += per_step_ns;
+        x->exposed_wire_ns += message->always_exposed ? per_step_ns : 0;
     }
 }
 

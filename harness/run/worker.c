@@ -67,7 +67,7 @@ struct worker {
     /* measurements */
     int64_t step_count, warmup; /* untraced steps; the first `warmup` are not timed */
     struct dpb_step_times *times;
-    int64_t traced_count;
+    int64_t traced_count, traced_wire_bytes;
     int64_t *traced_start_ns, *traced_end_ns;
     const struct dpb_event *events;
     size_t event_count;
@@ -329,7 +329,9 @@ static dpb_status run_traced(struct worker *w)
     if (w->traced_count == 0)
         return DPB_OK;
     dpb_step_set_recorder(w->engine, w->recorder);
+    struct dpb_comm_stats before, after;
     DPB_TRY(w->comm_ops->barrier(w->comm));
+    dpb_step_comm_stats(w->engine, &before);
     for (int64_t s = 0; s < w->traced_count; s++) {
         struct dpb_step_times times;
         DPB_TRY(dpb_step_run(w->engine, &times));
@@ -337,6 +339,8 @@ static dpb_status run_traced(struct worker *w)
         w->traced_end_ns[s] = times.end_ns;
     }
     dpb_step_set_recorder(w->engine, NULL);
+    dpb_step_comm_stats(w->engine, &after);
+    w->traced_wire_bytes = after.wire_bytes - before.wire_bytes;
     return w->registry->recorder->drain(w->recorder, &w->events, &w->event_count, &w->events_lost);
 }
 
@@ -433,7 +437,7 @@ static dpb_json *wire_json(const struct worker *w, const struct dpb_step_exchang
     for (int i = 0; i < count && total_ns >= 0; i++) {
         int64_t bytes = messages[i].count * (int64_t)dpb_dtype_bytes(messages[i].dtype);
         int64_t ns = w->comm_ops->wire_ns(w->comm, messages[i].kind, bytes);
-        total_ns = ns < 0 ? -1 : total_ns + ns;
+        total_ns = ns < 0 ? -1 : total_ns + ns / (messages[i].every > 0 ? messages[i].every : 1);
     }
     free(messages);
     return total_ns < 0 ? dpb_json_null() : dpb_json_int(total_ns);
@@ -491,6 +495,7 @@ static dpb_status report(struct worker *w)
     report_times(w, result);
     dpb_json_set(result, "events", dpb_events_to_json(w->events, w->event_count));
     dpb_json_set_int(result, "events_lost", (int64_t)w->events_lost);
+    dpb_json_set_int(result, "traced_wire_bytes", w->traced_wire_bytes);
     dpb_json_set(result, "device", w->device_ops->describe(w->device));
     dpb_json_set(result, "comm", w->comm_ops->describe(w->comm));
     dpb_json *plan = dpb_step_plan_json(w->engine);

@@ -54,6 +54,15 @@ struct dpb_mirrored_options {
     int64_t num_packs;    /* 0: every gradient by itself */
 };
 
+/* Local SGD. */
+extern const struct dpb_strategy_ops dpb_strategy_local_sgd_ops;
+
+/* Options of local-sgd. */
+struct dpb_local_sgd_options {
+    int64_t sync_every, warmup; /* steps */
+    bool average_moments;
+};
+
 /* Options of mwms. */
 struct dpb_mwms_options {
     int64_t bytes_per_pack; /* 0: one pack */

@@ -57,6 +57,9 @@ struct dpb_sync_services {
     float *(*grad)(void *ctx, int param);
     /* From now on they are here (NULL: where they were). The caller keeps what they held. */
     void (*bind)(void *ctx, int param, float *value, float *grad);
+    /* Array `array`, from 0, of the optimizer's state of a parameter that this rank updates whole:
+     * how many elements it has, at most the parameter's, and where they are. 0: there is none. */
+    int64_t (*optimizer_state)(void *ctx, int param, int array, float **values);
     /* What the workload keeps beside parameters (dpb_workload_ops.state). */
     bool (*state)(void *ctx, int index, struct dpb_workload_state *state);
 
@@ -94,6 +97,7 @@ struct dpb_strategy_config {
     /* How the optimizer sees a parameter: element by element (so that any part of it can be updated
      * alone), or as a whole (LAMB, LARS, row-wise Adagrad). */
     bool optimizer_is_elementwise;
+    int optimizer_arrays; /* that it keeps of a parameter */
     struct dpb_sync_services services; /* ctx NULL: only plan(), messages() and describe() */
 };
 
@@ -127,6 +131,7 @@ struct dpb_sync_message {
     int param;
     int unit;         /* -1: of no unit */
     const char *name; /* static; NULL: the kind's text */
+    int64_t every;    /* it goes in one of so many steps; 0: in each */
 };
 
 enum dpb_strategy_flags {

@@ -163,6 +163,18 @@ void optimizer_state_elements(const struct dpb_optimizer_config *config,
         elements[i] = i < arrays ? each : 0;
 }
 
+int optimizer_arrays(const struct dpb_optimizer_config *config)
+{
+    const struct dpb_param_info param = {.rank = 1, .dim = {1}, .numel = 1};
+    int64_t elements[OPTIMIZER_ARRAYS];
+    int count = 0;
+
+    optimizer_state_elements(config, &param, elements);
+    for (int i = 0; i < OPTIMIZER_ARRAYS; i++)
+        count += elements[i] > 0;
+    return count;
+}
+
 bool optimizer_is_elementwise(const struct dpb_optimizer_config *config)
 {
     return config->kind != DPB_OPTIMIZER_LAMB && config->kind != DPB_OPTIMIZER_LARS &&

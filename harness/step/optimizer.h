@@ -17,6 +17,9 @@ void optimizer_state_elements(const struct dpb_optimizer_config *config,
                               const struct dpb_param_info *param,
                               int64_t elements[OPTIMIZER_ARRAYS]);
 
+/* Arrays that it keeps of a parameter, one after the other from the first. */
+int optimizer_arrays(const struct dpb_optimizer_config *config);
+
 /* Does it update an element from that element's gradient and state alone? LAMB, LARS and row-wise
  * Adagrad need the whole tensor or row. */
 bool optimizer_is_elementwise(const struct dpb_optimizer_config *config);

@@ -159,6 +159,7 @@ struct dpb_strategy_config engine_strategy_config(const struct dpb_step_shape *s
             .options = shape->strategy_options,
             .bucket_given = shape->bucket_given,
             .optimizer_is_elementwise = optimizer_is_elementwise(shape->optimizer),
+            .optimizer_arrays = optimizer_arrays(shape->optimizer),
     };
 }
 

@@ -81,6 +81,25 @@ static void sync_bind(void *ctx, int param, float *value, float *grad)
     engine->is_bound = false;
 }
 
+static int64_t sync_optimizer_state(void *ctx, int param, int array, float **values)
+{
+    struct dpb_step_engine *engine = ctx;
+
+    for (int u = 0; u < engine->update_count; u++) {
+        const struct update *update = &engine->update[u];
+        int64_t elements[OPTIMIZER_ARRAYS];
+
+        if (update->part.param != param ||
+            update->part.count < engine->model->params[param].numel || array >= OPTIMIZER_ARRAYS)
+            continue;
+        optimizer_state_elements(&engine->config.optimizer, &update->info, elements);
+        *values = update->state[array];
+        return elements[array];
+    }
+    *values = NULL;
+    return 0;
+}
+
 static bool sync_state(void *ctx, int index, struct dpb_workload_state *state)
 {
     struct dpb_step_engine *engine = ctx;
@@ -501,6 +520,7 @@ struct dpb_sync_services engine_sync_services(struct dpb_step_engine *engine)
             .param = sync_param,
             .grad = sync_grad,
             .bind = sync_bind,
+            .optimizer_state = sync_optimizer_state,
             .state = sync_state,
             .start = sync_start,
             .test = sync_test,

@@ -145,6 +145,31 @@ load helper
     assert_output 'by the rows of one batch'
 }
 
+@test "local SGD communicates in one of so many steps" {
+    for every in 1 4; do
+        dpbench run --data synthetic --workload mnist-mlp --ranks 2 --batch-per-rank 4 --steps 8 \
+            --warmup 2 --trace-steps 8 --probe-retries 0 --link 10Gbps,10us --strategy local-sgd \
+            --sync-every "$every" -o "out$every"
+        assert_exit 0
+        assert_json "out$every/records.jsonl" 'd[0]["verified"]["replicas_identical"]' true
+        assert_json "out$every/records.jsonl" 'd[0]["communication"]["collectives_per_step"]' "$(python3 -c "print(1 / $every)")"
+    done
+    python3 - <<'END'
+import json
+one, four = (json.loads(open(f"out{n}/records.jsonl").readline())["communication"] for n in (1, 4))
+for key in "wire_bytes_per_step", "payload_bytes_per_step", "wire_ns_per_step":
+    assert abs(one[key] - 4 * four[key]) <= 4, (key, one[key], four[key])
+END
+    dpbench run "${quick[@]}" --ranks 2 --strategy local-sgd --sync-every 5 -o between
+    assert_exit 0
+    assert_json between/records.jsonl 'd[0]["verified"]["replicas_identical"]' null
+    dpbench run "${quick[@]}" --ranks 2 --strategy local-sgd --average-moments on --momentum 0
+    assert_exit 2
+    assert_output 'average-moments on cannot take effect'
+    dpbench run "${quick[@]}" --ranks 2 --strategy local-sgd --sync-every 0
+    assert_exit 2
+}
+
 @test "ranks per node divide the ranks" {
     dpbench run "${quick[@]}" --ranks 4 --ranks-per-node 2 -o out
     assert_exit 0

@@ -90,6 +90,21 @@ load helper
     assert_output '^ok +integer parameters equal one big batch, bit by bit'
 }
 
+@test "verify compares replicas of local SGD where they are synchronised, and plants there" {
+    dpbench verify --data synthetic --workload mnist-mlp --ranks 3 --batch-per-rank 4 \
+        --strategy local-sgd --sync-every 3
+    assert_exit 0
+    assert_output 'after the 2 of 8 steps that synchronise them, on 3 ranks'
+    assert_output 'skipped: between synchronisations every rank trains by itself'
+    assert_output '^ok +a planted divergence is found'
+    assert_output 'the replicas differ after step 3'
+    dpbench verify --data synthetic --workload mnist-mlp --ranks 2 --batch-per-rank 4 \
+        --strategy local-sgd --sync-every 9
+    assert_exit 0
+    assert_output 'skipped: they were not synchronised in so few steps'
+    refute_output '^ok'
+}
+
 @test "verify works with ring and tiny buckets" {
     dpbench verify --data synthetic --workload mnist-cnn --ranks 2 --global-batch 16 \
         --algorithm ring --bucket 4KiB

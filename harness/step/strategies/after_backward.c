@@ -6,6 +6,14 @@
 #include "dpb_log.h"
 #include "unit_coll.h"
 
+void after_backward_init(struct after_backward *self, const struct dpb_strategy_ops *ops,
+                         const struct dpb_strategy_config *config)
+{
+    self->base.ops = ops;
+    self->world_size = config->world_size;
+    self->services = config->services;
+}
+
 dpb_status after_backward_open(const struct dpb_strategy_ops *ops,
                                const struct dpb_strategy_config *config, dpb_strategy **strategy)
 {
@@ -15,9 +23,7 @@ dpb_status after_backward_open(const struct dpb_strategy_ops *ops,
         dpb_error("strategy \"%s\": out of memory", ops->name);
         return DPB_ERR_NO_MEMORY;
     }
-    self->base.ops = ops;
-    self->world_size = config->world_size;
-    self->services = config->services;
+    after_backward_init(self, ops, config);
     *strategy = (dpb_strategy *)self;
     return DPB_OK;
 }

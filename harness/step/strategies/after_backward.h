@@ -1,5 +1,5 @@
-/* after_backward.h: what `none` and `naive` share: launch every unit when backward is over, in
- * order, and wait for them in the same order before the optimizer. They differ in their plan. */
+/* after_backward.h: what `none`, `naive` and the warm-up of `local-sgd` share: launch every unit
+ * when backward is over, in order, and wait for them in the same order before the optimizer. */
 #ifndef DPB_AFTER_BACKWARD_H
 #define DPB_AFTER_BACKWARD_H
 
@@ -17,6 +17,9 @@ struct after_backward {
 
 dpb_status after_backward_open(const struct dpb_strategy_ops *ops,
                                const struct dpb_strategy_config *config, dpb_strategy **strategy);
+/* The same in memory of the caller's, zeroed, of which `self` is the beginning. */
+void after_backward_init(struct after_backward *self, const struct dpb_strategy_ops *ops,
+                         const struct dpb_strategy_config *config);
 void after_backward_close(dpb_strategy *strategy);
 
 /* Take over a plan that was made for `model`, and put it in *plan; on failure it is released. */

@@ -224,9 +224,14 @@ static dpb_status run_forward(struct strategy_log *log)
 
 dpb_status strategy_log_step(struct strategy_log *log, const int *order)
 {
+    return strategy_log_step_number(log, 1, order);
+}
+
+dpb_status strategy_log_step_number(struct strategy_log *log, int64_t step, const int *order)
+{
     dpb_str_release(&log->text);
     log->started = 0;
-    DPB_TRY(log->ops->step_begin(log->strategy, 1));
+    DPB_TRY(log->ops->step_begin(log->strategy, step));
     DPB_TRY(run_forward(log));
     dpb_str_append(&log->text, "| ");
     DPB_TRY(run_backward(log, order));

@@ -40,8 +40,9 @@ void strategy_log_close(struct strategy_log *log);
 dpb_status strategy_log_try(const struct dpb_strategy_ops *ops, const void *options, bool is_gpu,
                             bool elementwise, struct dpb_str *errors);
 
-/* A step; gradients come in `order`. The first failure. */
+/* A step, number 1 or `step`; gradients come in `order`. The first failure. */
 dpb_status strategy_log_step(struct strategy_log *log, const int *order);
+dpb_status strategy_log_step_number(struct strategy_log *log, int64_t step, const int *order);
 
 /* What it describes, under `key`; -1: nothing. */
 int64_t strategy_log_described(const struct strategy_log *log, const char *key);
