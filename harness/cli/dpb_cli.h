@@ -27,6 +27,7 @@ extern const struct dpb_verb dpb_verb_sweep;
 extern const struct dpb_verb dpb_verb_report;
 extern const struct dpb_verb dpb_verb_verify;
 extern const struct dpb_verb dpb_verb_explain;
+extern const struct dpb_verb dpb_verb_tune;
 extern const struct dpb_verb dpb_verb_comm;
 extern const struct dpb_verb dpb_verb_list;
 extern const struct dpb_verb dpb_verb_data;

@@ -121,7 +121,7 @@ static int units_when_given(const struct explain_subject *subject, bool bucket_g
 }
 
 /* Asking for the default bucket size is not the same as getting it by default
- * (pytorch/pytorch#62748, #121181). */
+ * (pytorch/pytorch#121640). */
 static void note_first_bucket(const struct explain_subject *subject)
 {
     struct dpb_explanation *x = subject->explanation;
