@@ -164,6 +164,8 @@ void dpb_layer_list_batchnorm2d(struct dpb_layer_list *list, const char *name, b
     join_name(list, layer->op.bwd_gather, name, "bwd-gather");
     join_name(list, layer->running_mean, name, "running_mean");
     join_name(list, layer->running_var, name, "running_var");
+    list->buffer_numel[list->model.buffer_count++] = dim[2];
+    list->buffer_numel[list->model.buffer_count++] = dim[2];
     layer->weight = add_param(list, name, "weight", 1, &dim[2]);
     layer->bias = add_param(list, name, "bias", 1, &dim[2]);
 }
@@ -295,6 +297,7 @@ void dpb_layer_list_finish(struct dpb_layer_list *list)
     list->model.layers = list->info;
     list->model.layer_count = list->layer_count;
     list->model.ready_order = list->ready_order;
+    list->model.buffer_numel = list->buffer_numel;
     list->model.classes = (int)(list->shape[0] * list->shape[1] * list->shape[2]);
 }
 

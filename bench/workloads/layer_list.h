@@ -88,6 +88,7 @@ struct dpb_layer_list {
     struct dpb_param_info param[DPB_LAYER_PARAMS_MAX];
     char param_name[DPB_LAYER_PARAMS_MAX][DPB_LAYER_OP_NAME_BYTES];
     int ready_order[DPB_LAYER_PARAMS_MAX];
+    int64_t buffer_numel[2 * DPB_LAYERS_MAX]; /* means and variances */
 };
 
 /* Start a list for input images [height, width, channels]; DPB_INIT_DEFAULT. */

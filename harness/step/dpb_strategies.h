@@ -25,13 +25,24 @@ enum dpb_ddp_hook {
     DPB_DDP_HOOK_POWERSGD
 };
 
+/* The releases whose rules make the buckets. */
+enum dpb_ddp_compat {
+    DPB_DDP_COMPAT_2_X,
+    DPB_DDP_COMPAT_1_13,
+    DPB_DDP_COMPAT_1_10
+};
+
 /* Options of ddp. */
 struct dpb_ddp_options {
     int64_t bucket_bytes;
-    int64_t first_bucket_bytes; /* DPB_AUTO: 1 MiB when --bucket was left at its default, else as
-                                   --bucket (PyTorch 2.x, bucket_bytes_cap_default) */
+    int64_t first_bucket_bytes; /* DPB_AUTO: 1 MiB; with DPB_DDP_COMPAT_2_X only when --bucket was
+                                   left at its default, else as --bucket (PyTorch's
+                                   bucket_bytes_cap_default) */
     bool overlap;
-    int hook; /* enum dpb_ddp_hook */
+    int hook;   /* enum dpb_ddp_hook */
+    int compat; /* enum dpb_ddp_compat */
+    bool gradient_as_bucket_view, broadcast_buffers, find_unused, static_graph;
+    bool last_bucket_cap;
 };
 
 /* TensorFlow MirroredStrategy. */

@@ -145,7 +145,10 @@ enum dpb_strategy_flags {
     DPB_STRATEGY_LOSSY = 1 << 2,
     /* With gradient accumulation it wants grad_ready() in every micro-batch, all of which have
      * `sync` true, and adds up what it has reduced (units that share memory cannot wait) */
-    DPB_STRATEGY_SYNCS_MICRO_BATCHES = 1 << 3
+    DPB_STRATEGY_SYNCS_MICRO_BATCHES = 1 << 3,
+    /* A pass may leave parameters out, whose use the workload then does not announce: it gets by
+     * without grad_ready() for them. Otherwise that is an error. */
+    DPB_STRATEGY_FINDS_UNUSED = 1 << 4
 };
 
 struct dpb_strategy_memory {
@@ -166,9 +169,9 @@ struct dpb_strategy_ops {
     unsigned (*flags_of)(const void *options);
 
     /* The units for the next steps. `ready_order` is NULL before the first step and afterwards the
-     * order in which gradients became ready in it. The strategy may keep `plan` and `model`: they
-     * stay where they are and unchanged until the next call has succeeded. The engine releases the
-     * plan; on failure there is none. No services. */
+     * order in which gradients became ready in it, what had none at the end. The strategy may keep
+     * `plan` and `model`: they stay where they are and unchanged until the next call has succeeded.
+     * The engine releases the plan; on failure there is none. No services. */
     dpb_status (*plan)(dpb_strategy *strategy, const struct dpb_model *model,
                        const int *ready_order, struct dpb_unit_plan *plan);
     /* Optional. The plan is in force and every gradient bound to its place in its unit: get memory,
@@ -180,6 +183,9 @@ struct dpb_strategy_ops {
     /* Optional: what this rank updates, `updates` being NULL or room for as many as the call with
      * NULL returned. The same at every time. NULL: every parameter, whole. */
     int (*updates)(dpb_strategy *strategy, struct dpb_update *updates);
+    /* Optional, with DPB_STRATEGY_FINDS_UNUSED: has the parameter a gradient for the optimizer,
+     * after before_optimizer()? If not, it is left as it is. */
+    bool (*has_gradient)(dpb_strategy *strategy, int param);
     /* The messages of a step once plans do not change any more, in the order in which they go;
      * `messages` NULL or room for as many as the call with NULL returned. None with one rank. */
     int (*messages)(dpb_strategy *strategy, struct dpb_sync_message *messages);

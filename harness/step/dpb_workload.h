@@ -69,6 +69,10 @@ struct dpb_model {
     const int64_t *table_rows; /* [tables] */
     int64_t table_columns;
     int classes; /* of the label */
+    /* Running statistics and the like, which training changes without a gradient (PyTorch calls
+     * them buffers): state number 0 to buffer_count - 1, of that many elements. */
+    int buffer_count;
+    const int64_t *buffer_numel;
 };
 
 /* Sums over a model: parameters, and MACs of one sample forward. */

@@ -61,17 +61,23 @@ static bool is_syncing(const struct dpb_step_engine *engine)
            engine->strategy_flags & DPB_STRATEGY_SYNCS_MICRO_BATCHES;
 }
 
-/* Add the gradient of this micro-batch to those before it. */
+/* Add the gradient of this micro-batch to those before it, if there are any. */
 static dpb_status add_up(struct dpb_step_engine *engine, int param)
 {
     const int64_t numel = engine->model->params[param].numel;
+    const struct dpb_cast_args first = {
+            .from = dpb_tensor_1d(engine->micro_grad[param], numel),
+            .to = dpb_tensor_1d(engine->grad[param], numel),
+    };
     const struct dpb_add_args add = {
             .a = dpb_tensor_1d(engine->grad[param], numel),
             .b = dpb_tensor_1d(engine->micro_grad[param], numel),
             .y = dpb_tensor_1d(engine->grad[param], numel),
     };
 
-    return dpb_launch(&engine->launcher, "accumulate", DPB_OP_ADD, &add);
+    return engine->has_grad[param]
+                   ? dpb_launch(&engine->launcher, "accumulate", DPB_OP_ADD, &add)
+                   : dpb_launch(&engine->launcher, "accumulate", DPB_OP_CAST, &first);
 }
 
 static void note_unit_ready(struct dpb_step_engine *engine, int param)
@@ -104,6 +110,7 @@ static dpb_status on_grad_ready(void *ctx, int param)
     engine->ready_order[engine->ready.ready_count - 1] = param;
     if (engine->micro_grad && engine->micro_batch > 0)
         DPB_TRY(add_up(engine, param));
+    engine->has_grad[param] = true;
     if (!is_syncing(engine))
         return DPB_OK;
     note_unit_ready(engine, param);
@@ -170,6 +177,16 @@ static dpb_status forward(struct dpb_step_engine *engine, const struct dpb_batch
     return strategy->forward_end ? strategy->forward_end(engine->strategy) : DPB_OK;
 }
 
+/* To the order in which gradients became ready: those that did not. */
+static void append_unused(struct dpb_step_engine *engine)
+{
+    int count = engine->ready.ready_count;
+
+    for (int p = 0; p < engine->model->param_count; p++)
+        if (!engine->ready.is_ready[p])
+            engine->ready_order[count++] = p;
+}
+
 static dpb_status backward(struct dpb_step_engine *engine, const struct dpb_batch *batch)
 {
     const struct dpb_unit_plan *plan = engine_plan(engine);
@@ -182,7 +199,10 @@ static dpb_status backward(struct dpb_step_engine *engine, const struct dpb_batc
         engine->unit_ready[u] = 0;
     DPB_TRY(engine->config.workload->backward(engine->workload, batch, engine->grad_scale,
                                               on_grad_ready, engine));
-    return ready_set_check_complete(&engine->ready);
+    if (!(engine->strategy_flags & DPB_STRATEGY_FINDS_UNUSED))
+        return ready_set_check_complete(&engine->ready);
+    append_unused(engine);
+    return DPB_OK;
 }
 
 static dpb_status backward_end(struct dpb_step_engine *engine)
@@ -223,6 +243,10 @@ static dpb_status optimize(struct dpb_step_engine *engine)
     for (int u = 0; u < engine->update_count; u++) {
         const struct update *update = &engine->update[u];
         const struct dpb_update *part = &update->part;
+
+        if (strategy->has_gradient && !strategy->has_gradient(engine->strategy, part->param))
+            continue;
+
         const struct optimizer_place place = {
                 .param = &update->info,
                 .value = part->value ? part->value : engine->param[part->param] + part->first,
@@ -287,6 +311,8 @@ static dpb_status run_phases(struct dpb_step_engine *engine, struct dpb_step_tim
     const struct dpb_strategy_ops *strategy = engine->config.strategy;
     dpb_status st;
 
+    for (int p = 0; p < engine->model->param_count; p++)
+        engine->has_grad[p] = false;
     if (strategy->step_begin)
         DPB_TRY(strategy->step_begin(engine->strategy, engine->steps_done + 1));
     engine_sync_ticks_begin(engine);

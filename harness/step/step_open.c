@@ -99,11 +99,12 @@ static dpb_status alloc_tables(struct dpb_step_engine *engine)
     engine->param = calloc(params, sizeof(*engine->param));
     engine->grad = calloc(params, sizeof(*engine->grad));
     engine->is_used = calloc(params, sizeof(*engine->is_used));
+    engine->has_grad = calloc(params, sizeof(*engine->has_grad));
     engine->ready_order = calloc(params, sizeof(*engine->ready_order));
     /* A plan has at most one unit per parameter. */
     engine->unit_ready = calloc(params, sizeof(*engine->unit_ready));
-    if (!engine->param || !engine->grad || !engine->is_used || !engine->ready_order ||
-        !engine->unit_ready)
+    if (!engine->param || !engine->grad || !engine->is_used || !engine->has_grad ||
+        !engine->ready_order || !engine->unit_ready)
         return no_memory("its tables");
     DPB_TRY(engine_sync_init(engine, engine->model->param_count));
     return ready_set_init(&engine->ready, engine->model);
@@ -265,6 +266,7 @@ void dpb_step_close(dpb_step_engine *engine)
     free(engine->hashes);
     free(engine->unit_ready);
     free(engine->ready_order);
+    free(engine->has_grad);
     free(engine->is_used);
     free(engine->grad);
     free(engine->param);

@@ -80,6 +80,7 @@ struct dpb_step_engine {
     int *ready_order; /* of the step under way, or the last */
     int *unit_ready;  /* per unit: members whose gradient is complete */
     bool *is_used;    /* per parameter: announced in the backward pass under way */
+    bool *has_grad;   /* per parameter: a micro-batch of the step has left a gradient in grad[] */
     struct dpb_param_watch watch;
     enum dpb_pass pass;
     int64_t micro_batch; /* of the step, from 0 */

@@ -204,6 +204,7 @@ static dpb_status check_coll(const struct dpb_step_engine *engine, const struct 
     place = engine->gradients + unit->offset_bytes;
     if (dpb_coll_reduces(coll->kind) && (const char *)coll->buffer >= place &&
         (const char *)coll->buffer < place + unit->bytes &&
+        !(engine->strategy_flags & DPB_STRATEGY_FINDS_UNUSED) &&
         engine->unit_ready[coll->unit] < unit->member_count)
         return misuse(engine, "reduces a unit before all its gradients are ready", coll->unit);
     return DPB_OK;

@@ -61,4 +61,9 @@ struct ddp_hook_ops {
     void (*memory)(const ddp_hook *hook, struct dpb_strategy_memory *memory);
 };
 
+extern const struct ddp_hook_ops ddp_hook_none_ops; /* DDP without a hook */
+extern const struct ddp_hook_ops ddp_hook_allreduce_ops;
+extern const struct ddp_hook_ops ddp_hook_fp16_ops;
+extern const struct ddp_hook_ops ddp_hook_bf16_ops;
+
 #endif

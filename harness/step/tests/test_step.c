@@ -359,8 +359,9 @@ static void check_step_events(const struct dpb_event *events, size_t count, int 
         assert_true(span.last.start_ns >= whole.last.start_ns &&
                     span.last.end_ns <= whole.last.end_ns);
     }
-    /* forward, the optimizer's operators, and the workload's own update after them */
-    assert_int_equal(compute.count, 1 + TINY_PARAMS + 1);
+    /* forward, gradients copied into buckets and back, the optimizer's operators, and the
+     * workload's own update after them */
+    assert_int_equal(compute.count, 1 + 2 * TINY_PARAMS + TINY_PARAMS + 1);
     assert_string_equal(compute.last.name, "update");
     assert_int_equal(ready.count, units);
     assert_int_equal(ready.last.start_ns, ready.last.end_ns);

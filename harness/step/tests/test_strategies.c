@@ -28,6 +28,47 @@ struct fake {
     int errors_logged;
 };
 
+/* A device and a recorder that do nothing. */
+static dpb_status nothing_launched(dpb_device *device, enum dpb_op op, const void *args,
+                                   dpb_stream *stream)
+{
+    (void)device;
+    (void)op;
+    (void)args;
+    (void)stream;
+    return DPB_OK;
+}
+
+static void nothing_begun(dpb_recorder *recorder, enum dpb_lane lane, enum dpb_event_kind kind,
+                          const char *name, int32_t bucket)
+{
+    (void)recorder;
+    (void)lane;
+    (void)kind;
+    (void)name;
+    (void)bucket;
+}
+
+static void nothing_ended(dpb_recorder *recorder, enum dpb_lane lane)
+{
+    (void)recorder;
+    (void)lane;
+}
+
+static const struct dpb_device_ops device_ops = {.op_launch = nothing_launched};
+static const struct dpb_recorder_ops recorder_ops = {.range_begin = nothing_begun,
+                                                     .range_end = nothing_ended};
+static struct dpb_device_base device = {.ops = &device_ops};
+static struct dpb_recorder_base recorder = {.ops = &recorder_ops};
+static struct dpb_launcher launcher = {.device = (dpb_device *)&device,
+                                       .recorder = (dpb_recorder *)&recorder};
+
+static float *fake_grad(void *ctx, int param)
+{
+    (void)param;
+    return ctx;
+}
+
 static void *fake_unit_data(void *ctx, int unit)
 {
     (void)unit;
@@ -71,6 +112,8 @@ static void fake_open(struct fake *fake, const struct dpb_strategy_ops *ops, int
             .bucket_given = bucket_given,
             .ranks_per_node = world_size,
             .services = {.ctx = fake,
+                         .launcher = &launcher,
+                         .grad = fake_grad,
                          .average = 0.5f,
                          .unit_data = fake_unit_data,
                          .start = fake_start,
@@ -391,10 +434,17 @@ static void test_option_rows(void **state)
             {"bucket", "25MiB", DPB_OPT_SIZE},
             {"first-bucket", "auto", DPB_OPT_SIZE},
             {"overlap", "on", DPB_OPT_BOOL},
+            {"hook", "none", DPB_OPT_ENUM},
+            {"ddp-compat", "2.x", DPB_OPT_ENUM},
+            {"gradient-as-bucket-view", "off", DPB_OPT_BOOL},
+            {"broadcast-buffers", "on", DPB_OPT_BOOL},
+            {"find-unused", "off", DPB_OPT_BOOL},
+            {"static-graph", "off", DPB_OPT_BOOL},
+            {"last-bucket-cap", "off", DPB_OPT_BOOL},
     };
 
     (void)state;
-    assert_int_equal(table->row_count, 3);
+    assert_int_equal(table->row_count, sizeof(expected) / sizeof(expected[0]));
     for (size_t i = 0; i < table->row_count; i++) {
         assert_string_equal(table->rows[i].name, expected[i].name);
         assert_string_equal(table->rows[i].default_text, expected[i].default_text);

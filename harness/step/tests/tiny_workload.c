@@ -90,7 +90,8 @@ static const struct dpb_model *tiny_model(const void *opaque)
     static const struct dpb_model bad_dtype = {.params = wrong_type, .param_count = 1},
                                   empty = {.params = no_elements, .param_count = 1},
                                   bad_shape = {.params = flat_table, .param_count = 1};
-    static struct dpb_model shorter;
+    static struct dpb_model shorter, buffered;
+    static const int64_t buffer_numel[] = {TINY_STATE_ELEMENTS, TINY_STATE_ELEMENTS};
     const struct tiny_options *options = opaque;
 
     if (options->bad_dtype)
@@ -99,6 +100,12 @@ static const struct dpb_model *tiny_model(const void *opaque)
         return &empty;
     if (options->bad_shape)
         return &bad_shape;
+    if (options->has_buffers) {
+        buffered = sound;
+        buffered.buffer_count = 2;
+        buffered.buffer_numel = buffer_numel;
+        return &buffered;
+    }
     if (options->param_count == 0)
         return &sound;
     shorter = sound;
@@ -221,6 +228,15 @@ static dpb_status exchange(dpb_workload *workload, int64_t *correct)
     return DPB_ERR_INTERNAL;
 }
 
+/* In the forward pass under way, or the last. */
+static bool is_unused(const dpb_workload *workload, int param)
+{
+    const struct tiny_options *options = &workload->options;
+
+    return param + 1 == options->unused && workload->forwards >= options->unused_from &&
+           (options->unused_to == 0 || workload->forwards <= options->unused_to);
+}
+
 static dpb_status tiny_forward(dpb_workload *workload, const struct dpb_batch *batch, bool training,
                                struct dpb_forward_result *result)
 {
@@ -232,7 +248,9 @@ static dpb_status tiny_forward(dpb_workload *workload, const struct dpb_batch *b
     }
     (void)training;
     for (int p = 0; p < param_count(workload); p++)
-        DPB_TRY(dpb_param_use(workload->watch, p, DPB_PASS_FORWARD));
+        if (!is_unused(workload, p))
+            DPB_TRY(dpb_param_use(workload->watch, p, DPB_PASS_FORWARD));
+    workload->kept[1][1] = workload->kept[1][0]; /* what it found when it began */
     dpb_range_begin(workload->launcher->recorder, DPB_LANE_HOST, DPB_EVENT_COMPUTE, "tiny.forward",
                     -1);
     for (int64_t s = 0; s < batch->samples; s++) {
@@ -264,6 +282,8 @@ static dpb_status tiny_backward(dpb_workload *workload, const struct dpb_batch *
     for (int n = 0; n < count; n++) {
         const int p = order[n];
 
+        if (is_unused(workload, p))
+            continue;
         if (!options->use_unannounced)
             DPB_TRY(dpb_param_use(workload->watch, p, DPB_PASS_BACKWARD));
         for (int64_t i = 0; i < tiny_params[p].numel; i++) {

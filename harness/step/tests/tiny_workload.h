@@ -35,12 +35,16 @@ struct tiny_options {
      * from tiny_target(), and gradients are its gradients. */
     bool least_squares;
     enum tiny_exchange exchange;
+    int unused;                     /* number, from 1, of a parameter that no pass uses; 0: none */
+    int64_t unused_from, unused_to; /* in these forward passes, from 1; 0: in all */
+    bool has_buffers;               /* the model tells of its first two states as buffers */
     int64_t spoil_update; /* number of the update that changes replicated state as no other rank's
                              does; 0: none */
 };
 
 /* What it keeps beside its parameters, in this order: "steps", replicated, the sum of the numbers
- * of the steps whose update it made; "rank", local, and "part", sharded: numbers of the rank. */
+ * of the steps whose update it made; "rank", local, and "part", sharded: numbers of the rank, and
+ * of "rank" behind it what the last forward pass found there. */
 #define TINY_STATES         3
 #define TINY_STATE_ELEMENTS 2 /* of each */
 
