@@ -97,6 +97,7 @@ typedef struct dpb_request dpb_request;
 
 struct dpb_comm_config {
     int rank, size, local_rank, node;
+    int ranks_per_node;  /* for hierarchical algorithms; 0: all ranks are on one node */
     int segment_fd;      /* file descriptor of memory that all ranks of this machine share, made by
                             dpb_comm_segment_new(); -1 for backends that need none */
     int64_t timeout_ns;  /* of every wait */

@@ -13,6 +13,7 @@
 
 #include "dpb_clock.h"
 #include "dpb_log.h"
+#include "dpb_str.h"
 
 /* Longer than most gaps between two ranks that were ready together, shorter than putting a thread
  * to sleep and waking it: 1 to 10 microseconds by processor. */
@@ -25,8 +26,15 @@
 #define SHARED_YIELDS  200
 
 static const struct dpb_choice algorithm_choices[] = {
-        {"direct", DPB_ALGORITHM_DIRECT, "every rank sums its shard of all buffers at once"},
-        {"ring", DPB_ALGORITHM_RING, "shards go round, 2 (P - 1) steps between neighbours"},
+#define DPB_ALGORITHM_CHOICE(name, text, help) {text, name, help},
+        DPB_ALGORITHM_MAP(DPB_ALGORITHM_CHOICE)
+#undef DPB_ALGORITHM_CHOICE
+                {NULL, 0, NULL},
+};
+
+static const struct dpb_choice progress_choices[] = {
+        {"thread", DPB_COMM_SHM_THREAD, "a thread of each rank, in the background"},
+        {"none", DPB_COMM_SHM_NONE, "nobody, until the rank waits: nothing overlaps"},
         {NULL, 0, NULL},
 };
 
@@ -50,6 +58,27 @@ static const struct dpb_option rows[] = {
                 .help = "emulate a network link of this rate and latency, such as 25Gbps,5us",
                 .flags = DPB_OPT_COMM_ONLY,
         },
+        {
+                .name = "link-inside",
+                .type = DPB_OPT_LINK,
+                .offset = offsetof(struct dpb_comm_shm_options, link_inside),
+                .default_text = "none",
+                .category = "Communication",
+                .help = "with --algorithm hierarchical: the link between ranks of one node, when "
+                        "it "
+                        "is another one than --link",
+                .flags = DPB_OPT_COMM_ONLY,
+        },
+        {
+                .name = "progress",
+                .type = DPB_OPT_ENUM,
+                .offset = offsetof(struct dpb_comm_shm_options, progress),
+                .default_text = "thread",
+                .choices = progress_choices,
+                .category = "Communication",
+                .help = "who executes collectives while the rank computes",
+                .flags = DPB_OPT_COMM_ONLY,
+        },
 };
 
 const struct dpb_option_table dpb_comm_shm_table = {
@@ -62,9 +91,9 @@ const struct dpb_option_table dpb_comm_shm_table = {
 
 /* What the ranks tell each other when they open; compared bytewise, so without padding. */
 struct greeting {
-    int64_t algorithm;
-    double bw_bytes_per_s;
-    int64_t latency_ns;
+    int64_t algorithm, ranks_per_node, progress;
+    double bw_bytes_per_s, inside_bw_bytes_per_s;
+    int64_t latency_ns, inside_latency_ns;
 };
 
 static dpb_status probe(char *why, size_t why_bytes)
@@ -94,6 +123,26 @@ static dpb_status check_config(const struct dpb_comm_config *config)
         return DPB_OK;
     dpb_error("rank %d of %d: cannot open comm \"shm\": %s", config->rank, config->size, problem);
     return DPB_ERR_USAGE;
+}
+
+static dpb_status check_options(const struct dpb_shm_comm *comm)
+{
+    const struct dpb_comm_shm_options *options = &comm->options;
+    bool has_inside = options->link_inside.bw_bytes_per_s > 0;
+    char why[DPB_SHM_TEXT];
+    if (dpb_algorithm_check(&comm->setup, DPB_COLL_ALL_REDUCE, why, sizeof(why)) < 0) {
+        dpb_error("rank %d: cannot open comm \"shm\": %s", comm->base.rank, why);
+        dpb_log_hint("choose --ranks-per-node so that every node has as many ranks");
+        return DPB_ERR_USAGE;
+    }
+    if (has_inside && (comm->setup.algorithm != DPB_ALGORITHM_HIERARCHICAL ||
+                       !(options->link.bw_bytes_per_s > 0))) {
+        dpb_error("rank %d: cannot open comm \"shm\": --link-inside has no effect without "
+                  "--algorithm hierarchical and --link",
+                  comm->base.rank);
+        return DPB_ERR_USAGE;
+    }
+    return DPB_OK;
 }
 
 static dpb_status map_control(struct dpb_shm_comm *comm)
@@ -140,24 +189,42 @@ static dpb_status take_place(struct dpb_shm_comm *comm)
     return DPB_OK;
 }
 
+static void append_greeting(struct dpb_str *text, int rank, const struct greeting *said)
+{
+    dpb_str_appendf(text, "%srank %d: algorithm %s, %" PRId64 " ranks per node, progress %s, ",
+                    text->length ? "; " : "", rank,
+                    dpb_algorithm_text((enum dpb_algorithm)said->algorithm), said->ranks_per_node,
+                    said->progress == DPB_COMM_SHM_THREAD ? "thread" : "none");
+    dpb_str_appendf(text, "link %g B/s, %" PRId64 " ns", said->bw_bytes_per_s, said->latency_ns);
+    if (said->inside_bw_bytes_per_s > 0)
+        dpb_str_appendf(text, ", inside nodes %g B/s, %" PRId64 " ns", said->inside_bw_bytes_per_s,
+                        said->inside_latency_ns);
+}
+
 static dpb_status greet(struct dpb_shm_comm *comm)
 {
-    const struct greeting mine = {comm->options.algorithm, comm->options.link.bw_bytes_per_s,
-                                  comm->options.link.latency_ns};
+    const struct dpb_comm_shm_options *options = &comm->options;
+    const struct greeting mine = {options->algorithm,
+                                  comm->setup.ranks_per_node,
+                                  options->progress,
+                                  options->link.bw_bytes_per_s,
+                                  options->link_inside.bw_bytes_per_s,
+                                  options->link.latency_ns,
+                                  options->link_inside.latency_ns};
     DPB_TRY(dpb_shm_call_all(comm, DPB_SHM_CALL_OPEN, &mine, sizeof(mine)));
     for (int r = 0; r < comm->base.size; r++) {
         struct greeting other;
+        struct dpb_str text = {0};
         memcpy(&other, dpb_shm_call_data(comm, r), sizeof(other));
-        if (memcmp(&other, &mine, sizeof(mine)) != 0)
-            return dpb_shm_fail(
-                    comm, DPB_ERR_MISMATCH, "start all ranks with the same options",
-                    "rank %d: open: ranks disagree: rank %d: algorithm %s, link %g B/s, %" PRId64
-                    " ns; rank %d: algorithm %s, link %g B/s, %" PRId64 " ns",
-                    comm->base.rank, comm->base.rank,
-                    algorithm_choices[mine.algorithm == DPB_ALGORITHM_RING].name,
-                    mine.bw_bytes_per_s, mine.latency_ns, r,
-                    algorithm_choices[other.algorithm == DPB_ALGORITHM_RING].name,
-                    other.bw_bytes_per_s, other.latency_ns);
+        if (memcmp(&other, &mine, sizeof(mine)) == 0)
+            continue;
+        append_greeting(&text, comm->base.rank, &mine);
+        append_greeting(&text, r, &other);
+        dpb_status st = dpb_shm_fail(
+                comm, DPB_ERR_MISMATCH, "start all ranks with the same options",
+                "rank %d: open: ranks disagree: %s", comm->base.rank, text.text ? text.text : "");
+        dpb_str_release(&text);
+        return st;
     }
     return DPB_OK;
 }
@@ -196,6 +263,7 @@ static void release(struct dpb_shm_comm *comm)
         munmap(comm->control, comm->control_bytes);
     pthread_mutex_destroy(&comm->start_lock);
     pthread_mutex_destroy(&comm->fail_lock);
+    pthread_mutex_destroy(&comm->execute_lock);
     free(comm);
 }
 
@@ -212,19 +280,29 @@ static dpb_status open_shm(const struct dpb_comm_config *config, dpb_comm **open
                                         config->local_rank, config->node};
     if (config->options)
         comm->options = *(const struct dpb_comm_shm_options *)config->options;
+    comm->setup = (struct dpb_algorithm_setup){
+            .algorithm = (enum dpb_algorithm)comm->options.algorithm,
+            .ranks = config->size,
+            .ranks_per_node = config->ranks_per_node > 0 ? config->ranks_per_node : config->size,
+            .link = comm->options.link,
+            .inside = comm->options.link_inside,
+    };
     comm->timeout_ns = config->timeout_ns;
     comm->fd = config->segment_fd;
     comm->queued.local = 1;
     comm->completed.local = 1;
     pthread_mutex_init(&comm->start_lock, NULL);
     pthread_mutex_init(&comm->fail_lock, NULL);
+    pthread_mutex_init(&comm->execute_lock, NULL);
 
     dpb_status st;
+    DPB_TRY_GOTO(st, check_options(comm), err);
     DPB_TRY_GOTO(st, map_control(comm), err);
     DPB_TRY_GOTO(st, take_place(comm), err);
     DPB_TRY_GOTO(st, greet(comm), err);
     DPB_TRY_GOTO(st, choose_spins(comm), err);
-    DPB_TRY_GOTO(st, dpb_shm_progress_start(comm), err);
+    if (comm->options.progress == DPB_COMM_SHM_THREAD)
+        DPB_TRY_GOTO(st, dpb_shm_progress_start(comm), err);
     *opened = (dpb_comm *)comm;
     return DPB_OK;
 
@@ -248,23 +326,30 @@ static void close_shm(dpb_comm *handle)
     release(comm);
 }
 
+static dpb_json *link_json(const struct dpb_link *link)
+{
+    dpb_json *json = dpb_json_object();
+    dpb_json_set_real(json, "bw_bytes_per_s", link->bw_bytes_per_s);
+    dpb_json_set_int(json, "latency_ns", link->latency_ns);
+    return json;
+}
+
 static dpb_json *describe(dpb_comm *handle)
 {
     const struct dpb_shm_comm *comm = dpb_shm_of(handle);
     bool emulated = comm->options.link.bw_bytes_per_s > 0;
     dpb_json *json = dpb_json_object();
     dpb_json_set_string(json, "name", comm->base.ops->name);
-    dpb_json_set_string(json, "algorithm",
-                        algorithm_choices[comm->options.algorithm == DPB_ALGORITHM_RING].name);
+    dpb_json_set_string(json, "algorithm", dpb_algorithm_text(comm->setup.algorithm));
+    dpb_json_set_int(json, "ranks_per_node", comm->setup.ranks_per_node);
+    dpb_json_set_string(json, "progress", progress_choices[comm->options.progress].name);
     dpb_json_set_bool(json, "emulated", emulated);
-    if (emulated) {
-        dpb_json *link = dpb_json_object();
-        dpb_json_set_real(link, "bw_bytes_per_s", comm->options.link.bw_bytes_per_s);
-        dpb_json_set_int(link, "latency_ns", comm->options.link.latency_ns);
-        dpb_json_set(json, "link", link);
-    } else {
+    if (emulated)
+        dpb_json_set(json, "link", link_json(&comm->options.link));
+    else
         dpb_json_set_absent(json, "link", "no link is emulated: the ranks share memory");
-    }
+    if (comm->options.link_inside.bw_bytes_per_s > 0)
+        dpb_json_set(json, "link_inside", link_json(&comm->options.link_inside));
     dpb_json_set_int(json, "spins", comm->background.spins);
     return json;
 }
@@ -282,7 +367,8 @@ static void stats(dpb_comm *handle, struct dpb_comm_stats *out)
     int64_t cpu_ns = 0;
     clockid_t clock;
     struct timespec time;
-    if (pthread_getcpuclockid(comm->thread, &clock) == 0 && clock_gettime(clock, &time) == 0)
+    if (comm->thread_runs && pthread_getcpuclockid(comm->thread, &clock) == 0 &&
+        clock_gettime(clock, &time) == 0)
         cpu_ns = (int64_t)time.tv_sec * 1000000000 + time.tv_nsec;
     *out = (struct dpb_comm_stats){
             .collectives = atomic_load(&comm->collectives),
@@ -301,8 +387,7 @@ static int64_t wire_ns(dpb_comm *handle, enum dpb_coll_kind kind, int64_t bytes)
     const struct dpb_shm_comm *comm = dpb_shm_of(handle);
     if (!(comm->options.link.bw_bytes_per_s > 0))
         return -1;
-    return dpb_link_wire_ns(&comm->options.link, (enum dpb_algorithm)comm->options.algorithm, kind,
-                            comm->base.size, bytes);
+    return dpb_setup_wire_ns(&comm->setup, kind, bytes);
 }
 
 const struct dpb_comm_ops dpb_comm_shm_ops = {

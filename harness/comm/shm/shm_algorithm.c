@@ -1,19 +1,11 @@
 /* shm_algorithm.c: how the data moves, in place, once all ranks are ready.
  *
  * direct: every rank works on its own shard of all buffers at once. Sums run over ranks 0, 1, 2
- * and so on.
+ * and so on; a reduction to a root is the same sum, written to the root alone.
  *
- * ring (Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations",
- * 2009): P - 1 steps in which each rank joins one chunk of the rank before it with its own, then
- * P - 1 in which the finished chunks go round. Chunk c is summed over ranks c + 1, c + 2, ..., c
- * (modulo P): an order that is fixed by the chunk, so all ranks get the same bits.
- *
- * A reduction to a root is the same sum written to the root alone (direct), or a chain round the
- * ring that ends at the root: ranks root + 1, root + 2, ..., root.
- *
- * Broadcast is a binomial tree in both, and all-to-all swaps in pairs. Data is always taken by the
- * receiver, except that direct reductions write their shard of the result to those who need it, and
- * that each rank of a pair swaps one half of what the two exchange. */
+ * All other algorithms, and direct's broadcast, are schedules (dpb_schedule.h): the receiver takes
+ * from the sender's buffer when the sender has come so far. All-to-all swaps in pairs, each rank
+ * one half of what the two exchange. */
 #include "shm_private.h"
 
 #include <string.h>
@@ -73,89 +65,89 @@ static void direct_gather(struct transfer *t)
     }
 }
 
-/* Wait for the rank before this one to have done `steps` steps. */
-static dpb_status ring_follow(struct transfer *t, int steps)
+/* ---- schedules ---- */
+
+static float scale_if(const struct transfer *t, bool is_raw)
 {
-    int before = (t->rank + t->size - 1) % t->size;
-    return dpb_shm_follow(t->comm, before, (uint64_t)steps, -1, t->subject, t->deadline_ns);
+    return is_raw ? t->coll->scale : 1.0f;
 }
 
-static void step_done(struct transfer *t)
+static dpb_status follow(struct transfer *t, const struct dpb_schedule *schedule, int peer,
+                         int64_t ticks)
 {
-    dpb_shm_word_post(&t->comm->self->steps);
+    return dpb_shm_follow(t->comm, peer, (uint64_t)ticks, schedule, t->subject, t->deadline_ns);
 }
 
-/* After P - 1 steps this rank has the complete shard of its own number. In step s it takes chunk
- * rank - 2 - s, which the rank before it has completed in its step s - 1. */
-static dpb_status ring_reduce(struct transfer *t)
+static void advance(struct transfer *t, uint64_t *ticks)
 {
-    int before = (t->rank + t->size - 1) % t->size;
-    for (int s = 0; s < t->size - 1; s++) {
-        int chunk = (t->rank + 2 * t->size - 2 - s) % t->size;
-        int64_t first;
-        int64_t count = shard_of(t, chunk, &first);
-        DPB_TRY(ring_follow(t, s));
-        dpb_shm_reduce_join(t->coll->dtype, t->data[t->rank], t->data[before], first, count,
-                            t->coll->scale, s == 0 ? t->coll->scale : 1.0f);
-        t->slot->taken_from[before] += count * t->element_bytes;
-        step_done(t);
+    if (*ticks > 0)
+        dpb_shm_word_advance(&t->comm->self->ticks, *ticks);
+    *ticks = 0;
+}
+
+/* Take what the sender has, which has come as far as it must. */
+static void receive(struct transfer *t, const struct dpb_schedule_step *step)
+{
+    if (!step->reduces) {
+        take(t, step->from, step->receive_first, step->receive_count);
+        return;
     }
-    return DPB_OK;
+    dpb_shm_reduce_join(t->coll->dtype, t->data[t->rank], t->data[step->from], step->receive_first,
+                        step->receive_count, scale_if(t, step->own_is_raw),
+                        scale_if(t, step->received_is_raw));
+    t->slot->taken_from[step->from] += step->receive_count * t->element_bytes;
 }
 
-/* In step s this rank takes the complete chunk rank - 1 - s. Nobody still needs what it overwrites:
- * the rank before it could come so far only when the rank after this one, P - 2 places further
- * round, had done step s of ring_reduce(), which is its reading of that chunk. */
-static dpb_status ring_gather(struct transfer *t, int steps_before)
+/* Two ranks that both need the sum of the same range: each makes one half of it for both. The first
+ * of the round's two ticks says that this rank's half is there. */
+static dpb_status exchange(struct transfer *t, const struct dpb_schedule *schedule, int64_t round,
+                           const struct dpb_schedule_step *step)
 {
-    int before = (t->rank + t->size - 1) % t->size;
-    for (int s = 0; s < t->size - 1; s++) {
-        int chunk = (t->rank + t->size - 1 - s) % t->size;
-        int64_t first;
-        int64_t count = shard_of(t, chunk, &first);
-        DPB_TRY(ring_follow(t, steps_before + s));
-        take(t, before, first, count);
-        step_done(t);
-    }
-    return DPB_OK;
+    int peer = step->from;
+    int64_t half = step->receive_count / 2;
+    int64_t first = step->receive_first + (t->rank < peer ? 0 : half);
+    int64_t count = t->rank < peer ? half : step->receive_count - half;
+    uint64_t tick = 1;
+    dpb_shm_reduce_both(t->coll->dtype, t->data[t->rank], t->data[peer], first, count,
+                        scale_if(t, step->own_is_raw), scale_if(t, step->received_is_raw));
+    t->slot->taken_from[peer] += count * t->element_bytes;
+    t->pushed_bytes += count * t->element_bytes;
+    advance(t, &tick);
+    return follow(t, schedule, peer, 2 * round + 1);
 }
 
-/* A chain from the rank after the root round to the root, each joining piece after piece of the one
- * before with its own. */
-static dpb_status ring_chain(struct transfer *t)
+/* Every rank makes two ticks in every round, whatever it does in it; ranks that only wait for later
+ * rounds say so before they sleep. */
+static dpb_status run_schedule(struct transfer *t)
 {
-    int before = (t->rank + t->size - 1) % t->size;
-    bool begins = before == t->coll->root;
-    bool is_second = (before + t->size - 1) % t->size == t->coll->root;
-    for (int piece = 0; piece < t->size; piece++) {
-        int64_t first;
-        int64_t count = shard_of(t, piece, &first);
-        if (!begins) {
-            DPB_TRY(ring_follow(t, piece + 1));
-            dpb_shm_reduce_join(t->coll->dtype, t->data[t->rank], t->data[before], first, count,
-                                t->coll->scale, is_second ? t->coll->scale : 1.0f);
-            t->slot->taken_from[before] += count * t->element_bytes;
+    struct dpb_schedule schedule;
+    uint64_t ticks = 0; /* to be told */
+    dpb_schedule_init(&schedule, &t->comm->setup, t->coll->kind, t->rank, t->coll->root,
+                      t->coll->count, (size_t)t->element_bytes);
+    for (int64_t round = 0; round < schedule.rounds; round++) {
+        struct dpb_schedule_step step;
+        dpb_schedule_step(&schedule, round, &step);
+        if (step.from < 0) {
+            ticks += 2;
+            continue;
         }
-        step_done(t);
+        advance(t, &ticks);
+        DPB_TRY(follow(t, &schedule, step.from, 2 * round));
+        if (dpb_schedule_is_exchange(&step)) {
+            DPB_TRY(exchange(t, &schedule, round, &step));
+            ticks = 1;
+        } else {
+            receive(t, &step);
+            ticks = 2;
+        }
+        advance(t, &ticks);
     }
+    advance(t, &ticks);
+    t->comm->ticks_base += 2 * (uint64_t)schedule.rounds;
     return DPB_OK;
 }
 
-static dpb_status tree_broadcast(struct transfer *t)
-{
-    int root = t->coll->root;
-    int distance = (t->rank - root + t->size) % t->size;
-    if (distance > 0) {
-        int highest = 1;
-        while (highest * 2 <= distance)
-            highest *= 2;
-        int parent = (distance - highest + root) % t->size;
-        DPB_TRY(dpb_shm_follow(t->comm, parent, 1, root, t->subject, t->deadline_ns));
-        take(t, parent, 0, t->coll->count);
-    }
-    step_done(t);
-    return DPB_OK;
-}
+/* ---- what is the same in all algorithms ---- */
 
 static void swap_bytes(char *a, char *b, int64_t bytes)
 {
@@ -190,35 +182,6 @@ static void alone(struct transfer *t)
 {
     if (dpb_coll_reduces(t->coll->kind))
         direct_reduce(t, t->rank, 1);
-}
-
-static dpb_status ring(struct transfer *t)
-{
-    int steps = t->size - 1;
-    switch (t->coll->kind) {
-    case DPB_COLL_ALL_REDUCE:
-        DPB_TRY(ring_reduce(t));
-        DPB_TRY(ring_gather(t, steps));
-        t->comm->steps_base += 2 * (uint64_t)steps;
-        break;
-    case DPB_COLL_REDUCE_SCATTER:
-        DPB_TRY(ring_reduce(t));
-        t->comm->steps_base += (uint64_t)steps;
-        break;
-    case DPB_COLL_ALL_GATHER:
-        DPB_TRY(ring_gather(t, 0));
-        t->comm->steps_base += (uint64_t)steps;
-        break;
-    case DPB_COLL_REDUCE:
-        DPB_TRY(ring_chain(t));
-        t->comm->steps_base += (uint64_t)t->size;
-        break;
-    case DPB_COLL_BROADCAST:
-    case DPB_COLL_ALL_TO_ALL:
-    case DPB_COLL_COUNT:
-        break;
-    }
-    return DPB_OK;
 }
 
 static void direct(struct transfer *t)
@@ -262,15 +225,13 @@ dpb_status dpb_shm_execute(struct dpb_shm_comm *comm, const struct dpb_shm_reque
 
     if (t.size == 1) {
         alone(&t);
-    } else if (t.coll->kind == DPB_COLL_BROADCAST) {
-        DPB_TRY(tree_broadcast(&t));
-        comm->steps_base += 1;
     } else if (t.coll->kind == DPB_COLL_ALL_TO_ALL) {
         swap_parts(&t);
-    } else if (comm->options.algorithm == DPB_ALGORITHM_RING) {
-        DPB_TRY(ring(&t));
-    } else {
+    } else if (t.coll->kind != DPB_COLL_BROADCAST &&
+               comm->setup.algorithm == DPB_ALGORITHM_DIRECT) {
         direct(&t);
+    } else {
+        DPB_TRY(run_schedule(&t));
     }
     *pushed_bytes = t.pushed_bytes;
     return DPB_OK;

@@ -28,7 +28,7 @@ static void poison_all(struct dpb_shm_comm *comm)
     dpb_shm_word_poison(&control->done.epoch);
     dpb_shm_word_poison(&control->call.epoch);
     for (int r = 0; r < comm->base.size; r++) {
-        dpb_shm_word_poison(&control->rank[r].steps);
+        dpb_shm_word_poison(&control->rank[r].ticks);
         for (int p = 0; p < DPB_SHM_PROGRESS_COUNT; p++)
             dpb_shm_word_poison(&control->rank[r].met[p]);
     }

@@ -205,40 +205,48 @@ dpb_status dpb_shm_meet(struct dpb_shm_comm *comm, enum dpb_shm_progress progres
     return sleep_for(comm, word, progress, meeting, subject, deadline_ns);
 }
 
-/* The ranks that hold up the others. In a ring each waits for the one before it: those that have
- * done least. In a tree: the one nearest to the root that has done nothing, as its parent has. */
-static uint64_t laggards(struct dpb_shm_comm *comm, int root)
+/* The ranks that hold up the others: those that are not through, and for whose next step
+ * everything is there. */
+static uint64_t laggards(struct dpb_shm_comm *comm, const struct dpb_schedule *schedule)
 {
-    uint64_t least = UINT64_MAX;
+    struct dpb_schedule other = *schedule;
+    uint64_t ticks[DPB_COMM_RANKS_MAX];
     uint64_t mask = 0;
-    for (int i = 0; i < comm->base.size; i++) {
-        int r = root < 0 ? i : (root + i) % comm->base.size;
-        uint64_t count = dpb_shm_word_count(&comm->control->rank[r].steps);
-        if (count < least) {
-            least = count;
-            mask = (uint64_t)1 << r;
-        } else if (count == least && root < 0) {
+    for (int r = 0; r < comm->base.size; r++)
+        ticks[r] = dpb_shm_word_count(&comm->control->rank[r].ticks) - comm->ticks_base;
+    for (int r = 0; r < comm->base.size; r++) {
+        struct dpb_schedule_step step;
+        if (ticks[r] >= 2 * (uint64_t)schedule->rounds)
+            continue;
+        other.rank = r;
+        dpb_schedule_step(&other, (int64_t)(ticks[r] / 2), &step);
+        if (step.from < 0 || ticks[step.from] >= ticks[r])
             mask |= (uint64_t)1 << r;
-        }
     }
     return mask;
 }
 
-dpb_status dpb_shm_follow(struct dpb_shm_comm *comm, int peer, uint64_t steps, int root,
+dpb_status dpb_shm_follow(struct dpb_shm_comm *comm, int peer, uint64_t ticks,
+                          const struct dpb_schedule *schedule,
                           const struct dpb_shm_subject *subject, int64_t deadline_ns)
 {
-    struct dpb_shm_word *word = &comm->control->rank[peer].steps;
-    if (dpb_shm_word_spin(word, comm->steps_base + steps, comm->patience.spins,
-                          comm->patience.yields))
+    struct dpb_shm_word *word = &comm->control->rank[peer].ticks;
+    ticks += comm->ticks_base;
+    if (dpb_shm_word_spin(word, ticks, comm->patience.spins, comm->patience.yields))
         return DPB_OK;
-    switch (dpb_shm_word_wait(word, comm->steps_base + steps, 0, deadline_ns, 0)) {
-    case DPB_SHM_REACHED:
-        return DPB_OK;
-    case DPB_SHM_POISONED:
-        return dpb_shm_adopt(comm, subject);
-    case DPB_SHM_NUDGED: /* nobody nudges these words */
-    case DPB_SHM_LATE:
-        break;
+    for (;;) {
+        switch (dpb_shm_word_wait(word, ticks, 0, deadline_ns, 0)) {
+        case DPB_SHM_REACHED:
+            return DPB_OK;
+        case DPB_SHM_POISONED:
+            return dpb_shm_adopt(comm, subject);
+        case DPB_SHM_NUDGED: /* nobody nudges these words */
+        case DPB_SHM_LATE:
+            break;
+        }
+        uint64_t missing = laggards(comm, schedule);
+        if (missing & (uint64_t)1 << comm->base.rank) /* it came after we had looked */
+            continue;
+        return fail_late(comm, DPB_SHM_READY, missing, "go on", subject);
     }
-    return fail_late(comm, DPB_SHM_READY, laggards(comm, root), "go on", subject);
 }

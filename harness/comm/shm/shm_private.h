@@ -12,6 +12,7 @@
 #include <stdatomic.h>
 
 #include "dpb_comm_shm.h"
+#include "dpb_schedule.h"
 #include "shm_histogram.h"
 #include "shm_word.h"
 
@@ -74,7 +75,7 @@ struct dpb_shm_rank {
     /* Of two ranks: how often this one has met the other, by enum dpb_shm_progress. Each waits for
      * the other's word, which is one transfer between their cores where the barriers need three. */
     struct dpb_shm_word met[DPB_SHM_PROGRESS_COUNT];
-    struct dpb_shm_word steps; /* steps of rings and trees, counted over all collectives */
+    struct dpb_shm_word ticks; /* two for each round of a schedule, over all collectives */
     struct dpb_shm_slot slot[2];
     struct dpb_shm_call call[2];
 };
@@ -126,6 +127,7 @@ struct dpb_shm_request {
 struct dpb_shm_comm {
     struct dpb_comm_base base; /* first */
     struct dpb_comm_shm_options options;
+    struct dpb_algorithm_setup setup;
     int64_t timeout_ns;
     int fd;
     struct dpb_shm_control *control;
@@ -148,11 +150,12 @@ struct dpb_shm_comm {
     struct dpb_shm_request request[DPB_SHM_REQUESTS];
 
     pthread_t thread;
-    bool thread_runs;
+    bool thread_runs;             /* never with progress none */
+    pthread_mutex_t execute_lock; /* progress none: of who executes what is queued */
 
     /* of who executes: the progress thread, or run() while nothing is left to it */
     uint64_t done_meetings; /* of kind DPB_SHM_DONE: eager collectives have none */
-    uint64_t steps_base;    /* `steps` of every rank before the present collective */
+    uint64_t ticks_base;    /* `ticks` of every rank before the present collective */
     int64_t link_free_ns;   /* when the emulated link is free again, the same on all ranks */
 
     pthread_mutex_t fail_lock;
@@ -206,9 +209,10 @@ void dpb_shm_subject_text(const struct dpb_shm_comm *comm, const struct dpb_shm_
 dpb_status dpb_shm_meet(struct dpb_shm_comm *comm, enum dpb_shm_progress progress, uint64_t meeting,
                         const struct dpb_shm_subject *subject, int64_t deadline_ns);
 
-/* Wait until `peer` has done `steps` steps of the present collective, a ring (root -1) or a tree.
- */
-dpb_status dpb_shm_follow(struct dpb_shm_comm *comm, int peer, uint64_t steps, int root,
+/* Wait until `peer` has done `ticks` ticks of the present collective, of which `schedule` is this
+ * rank's. */
+dpb_status dpb_shm_follow(struct dpb_shm_comm *comm, int peer, uint64_t ticks,
+                          const struct dpb_schedule *schedule,
                           const struct dpb_shm_subject *subject, int64_t deadline_ns);
 
 /* ---- shm_call.c: what the main threads do together ---- */
@@ -253,6 +257,8 @@ dpb_status dpb_shm_execute(struct dpb_shm_comm *comm, const struct dpb_shm_reque
 dpb_status dpb_shm_progress_start(struct dpb_shm_comm *comm);
 /* One collective, from meeting the other ranks to the emulated link; fills request->times. */
 dpb_status dpb_shm_progress_run(struct dpb_shm_comm *comm, struct dpb_shm_request *request);
+/* Progress none: execute here what is queued, in order, up to request `number`. */
+dpb_status dpb_shm_progress_drain(struct dpb_shm_comm *comm, uint64_t number);
 /* Finish what was started, then end the thread. */
 void dpb_shm_progress_stop(struct dpb_shm_comm *comm);
 

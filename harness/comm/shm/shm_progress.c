@@ -141,9 +141,7 @@ static dpb_status pass_link(struct dpb_shm_comm *comm, struct dpb_shm_request *r
 {
     const struct dpb_coll *coll = &request->coll;
     int64_t bytes = coll->count * (int64_t)dpb_dtype_bytes(coll->dtype);
-    int64_t wire_ns =
-            dpb_link_wire_ns(&comm->options.link, (enum dpb_algorithm)comm->options.algorithm,
-                             coll->kind, comm->base.size, bytes);
+    int64_t wire_ns = dpb_setup_wire_ns(&comm->setup, coll->kind, bytes);
     if (wire_ns > comm->timeout_ns) {
         char what[160];
         char needed[DPB_UNIT_TEXT_BYTES];
@@ -227,6 +225,24 @@ dpb_status dpb_shm_progress_run(struct dpb_shm_comm *comm, struct dpb_shm_reques
     return DPB_OK;
 }
 
+dpb_status dpb_shm_progress_drain(struct dpb_shm_comm *comm, uint64_t number)
+{
+    dpb_status st = DPB_OK;
+    pthread_mutex_lock(&comm->execute_lock);
+    while (st == DPB_OK && dpb_shm_word_count(&comm->completed) < number) {
+        /* What is not complete is queued: run() has drained before it ran. */
+        uint64_t next = dpb_shm_word_count(&comm->completed) + 1;
+        struct dpb_shm_request *request = &comm->request[next % DPB_SHM_REQUESTS];
+        /* Only now is this rank there, also for the emulated link. */
+        request->started_ns = dpb_clock_now_ns();
+        st = dpb_shm_progress_run(comm, request);
+        if (st == DPB_OK)
+            dpb_shm_word_post(&comm->completed);
+    }
+    pthread_mutex_unlock(&comm->execute_lock);
+    return st;
+}
+
 static void *progress(void *context)
 {
     struct dpb_shm_comm *comm = context;
@@ -265,8 +281,12 @@ dpb_status dpb_shm_progress_start(struct dpb_shm_comm *comm)
 
 void dpb_shm_progress_stop(struct dpb_shm_comm *comm)
 {
-    if (!comm->thread_runs)
+    if (!comm->thread_runs) {
+        /* A failure has been told, and there is nobody to return it to. */
+        if (comm->options.progress == DPB_COMM_SHM_NONE && atomic_load(&comm->failure) == DPB_OK)
+            (void)dpb_shm_progress_drain(comm, comm->newest);
         return;
+    }
     dpb_shm_word_poison(&comm->queued);
     pthread_join(comm->thread, NULL);
     comm->thread_runs = false;

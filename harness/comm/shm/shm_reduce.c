@@ -25,11 +25,11 @@
     }                                                                                              \
                                                                                                    \
     DPB_SHM_CLONES static void name##_both(type *restrict a, type *restrict b, int64_t count,      \
-                                           scale_type scale)                                       \
+                                           scale_type a_scale, scale_type b_scale)                 \
     {                                                                                              \
-        (void)scale;                                                                               \
+        (void)a_scale, (void)b_scale;                                                              \
         for (int64_t i = 0; i < count; i++) {                                                      \
-            type sum = MUL(a[i], scale) + MUL(b[i], scale);                                        \
+            type sum = MUL(a[i], a_scale) + MUL(b[i], b_scale);                                    \
             a[i] = sum;                                                                            \
             b[i] = sum;                                                                            \
         }                                                                                          \
@@ -59,7 +59,8 @@
         type block[BLOCK_BYTES / sizeof(type)];                                                    \
         const int64_t most = BLOCK_BYTES / sizeof(type);                                           \
         if (source_count == 2 && output_count == 2) {                                              \
-            name##_both((type *)sources[0] + first, (type *)sources[1] + first, count, scale);     \
+            name##_both((type *)sources[0] + first, (type *)sources[1] + first, count, scale,      \
+                        scale);                                                                    \
             return;                                                                                \
         }                                                                                          \
         for (int64_t at = first, end = first + count; at < end; at += most) {                      \
@@ -84,9 +85,9 @@ DEFINE_KERNELS(i64, uint64_t, float, IGNORE_SCALE)
         dpb_shm_half_fastest(dtype)->sum(own, own_scale, from, from_scale, NULL, count);           \
     }                                                                                              \
                                                                                                    \
-    static void name##_both(uint16_t *a, uint16_t *b, int64_t count, float scale)                  \
+    static void name##_both(uint16_t *a, uint16_t *b, int64_t count, float a_scale, float b_scale) \
     {                                                                                              \
-        dpb_shm_half_fastest(dtype)->sum(a, scale, b, scale, b, count);                            \
+        dpb_shm_half_fastest(dtype)->sum(a, a_scale, b, b_scale, b, count);                        \
     }                                                                                              \
                                                                                                    \
     static void name##_set(uint16_t *sum, const uint16_t *x, int64_t count, float scale)           \
@@ -167,6 +168,33 @@ void dpb_shm_reduce_join(enum dpb_dtype dtype, void *own, const void *from, int6
     case DPB_F16:
         f16_join((uint16_t *)own + first, (const uint16_t *)from + first, count, own_scale,
                  from_scale);
+        break;
+    default:
+        break;
+    }
+}
+
+void dpb_shm_reduce_both(enum dpb_dtype dtype, void *a, void *b, int64_t first, int64_t count,
+                         float a_scale, float b_scale)
+{
+    switch (dtype) {
+    case DPB_F32:
+        f32_both((float *)a + first, (float *)b + first, count, a_scale, b_scale);
+        break;
+    case DPB_F64:
+        f64_both((double *)a + first, (double *)b + first, count, a_scale, b_scale);
+        break;
+    case DPB_I32:
+        i32_both((uint32_t *)a + first, (uint32_t *)b + first, count, a_scale, b_scale);
+        break;
+    case DPB_I64:
+        i64_both((uint64_t *)a + first, (uint64_t *)b + first, count, a_scale, b_scale);
+        break;
+    case DPB_BF16:
+        bf16_both((uint16_t *)a + first, (uint16_t *)b + first, count, a_scale, b_scale);
+        break;
+    case DPB_F16:
+        f16_both((uint16_t *)a + first, (uint16_t *)b + first, count, a_scale, b_scale);
         break;
     default:
         break;

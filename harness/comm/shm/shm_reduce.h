@@ -22,4 +22,8 @@ void dpb_shm_reduce_all(enum dpb_dtype dtype, void *const *sources, int source_c
 void dpb_shm_reduce_join(enum dpb_dtype dtype, void *own, const void *from, int64_t first,
                          int64_t count, float own_scale, float from_scale);
 
+/* Elements [first, first + count): a = b = a_scale * a + b_scale * b. */
+void dpb_shm_reduce_both(enum dpb_dtype dtype, void *a, void *b, int64_t first, int64_t count,
+                         float a_scale, float b_scale);
+
 #endif

@@ -52,6 +52,7 @@ static dpb_status check_coll(const struct dpb_shm_comm *comm, const struct dpb_c
             return DPB_ERR_USAGE;
         }
     }
+    DPB_TRY(dpb_algorithm_check(&comm->setup, coll->kind, why, why_bytes));
     int index = dpb_shm_buffer_find(comm, coll->buffer, coll->count * element_bytes);
     if (index < 0) {
         snprintf(why, why_bytes,
@@ -71,7 +72,7 @@ static dpb_status check_coll(const struct dpb_shm_comm *comm, const struct dpb_c
 static dpb_status enter(struct dpb_shm_comm *shm, const struct dpb_coll *coll, bool timed,
                         struct dpb_shm_request **entered)
 {
-    char why[160];
+    char why[DPB_SHM_TEXT];
     uint64_t number = shm->newest + 1;
     struct dpb_shm_subject subject = {dpb_coll_text(coll->kind), "collective", number, coll->tag};
     DPB_TRY(dpb_shm_check(shm, &subject));
@@ -133,6 +134,10 @@ dpb_status dpb_shm_run(dpb_comm *comm, const struct dpb_coll *coll, struct dpb_c
     dpb_status st = enter(shm, coll, times != NULL || emulated, &slot);
     if (st < 0)
         goto out;
+    if (shm->options.progress == DPB_COMM_SHM_NONE)
+        st = dpb_shm_progress_drain(shm, slot->number - 1);
+    if (st < 0)
+        goto out;
     if (dpb_shm_word_wait(&shm->completed, slot->number - 1, 0, DPB_SHM_NEVER, 0) ==
         DPB_SHM_REACHED) {
         shm->patience = shm->blocking;
@@ -181,6 +186,9 @@ dpb_status dpb_shm_wait(dpb_comm *comm, dpb_request *handle, dpb_stream *stream,
     struct dpb_shm_comm *shm = dpb_shm_of(comm);
     struct dpb_shm_request *request = (struct dpb_shm_request *)handle;
     DPB_TRY(check_request(shm, request));
+    if (shm->options.progress == DPB_COMM_SHM_NONE && atomic_load(&shm->failure) == DPB_OK)
+        /* What fails is found in `completed`, as it is with a thread. */
+        (void)dpb_shm_progress_drain(shm, request->number);
     /* Asleep at once: the progress thread runs on the same core. No deadline here: each collective
      * before this one, and this one, ends at its own. */
     enum dpb_shm_wake wake =

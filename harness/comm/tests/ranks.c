@@ -61,7 +61,10 @@ static void run_rank(const struct ranks_plan *plan, int rank, int fd, ranks_body
     dpb_log_set_sink(keep_log, log_text);
     struct ranks_self self = {
             .plan = plan,
-            .options = {.algorithm = (int)plan->algorithm, .link = plan->link},
+            .options = {.algorithm = (int)plan->algorithm,
+                        .link = plan->link,
+                        .link_inside = plan->link_inside,
+                        .progress = (int)plan->progress},
             .ops = &dpb_comm_shm_ops,
             .log = log_text,
     };
@@ -69,6 +72,7 @@ static void run_rank(const struct ranks_plan *plan, int rank, int fd, ranks_body
             .rank = rank,
             .size = plan->ranks,
             .local_rank = rank,
+            .ranks_per_node = plan->ranks_per_node,
             .segment_fd = fd,
             .timeout_ns = plan->timeout_ns ? plan->timeout_ns : (int64_t)60 * 1000000000,
             .options = &self.options,
@@ -121,6 +125,27 @@ int ranks_run(const struct ranks_plan *plan, ranks_body body, void *argument)
         }
     }
     return failed;
+}
+
+static struct dpb_algorithm_setup setup_of(const struct ranks_plan *plan)
+{
+    return (struct dpb_algorithm_setup){.algorithm = plan->algorithm,
+                                        .ranks = plan->ranks,
+                                        .ranks_per_node = plan->ranks_per_node};
+}
+
+bool ranks_can(const struct ranks_plan *plan, enum dpb_coll_kind kind)
+{
+    const struct dpb_algorithm_setup setup = setup_of(plan);
+    char why[512];
+    return dpb_algorithm_check(&setup, kind, why, sizeof(why)) == DPB_OK;
+}
+
+int64_t ranks_wire_bytes(const struct ranks_plan *plan, const struct dpb_coll *coll, int rank)
+{
+    const struct dpb_algorithm_setup setup = setup_of(plan);
+    return dpb_setup_wire_bytes(&setup, coll->kind, rank, coll->root, coll->count,
+                                dpb_dtype_bytes(coll->dtype));
 }
 
 dpb_status ranks_collective(struct ranks_self *self, const struct dpb_coll *coll,

@@ -14,8 +14,10 @@
 
 struct ranks_plan {
     int ranks;
+    int ranks_per_node; /* 0: all */
     enum dpb_algorithm algorithm;
-    struct dpb_link link;
+    struct dpb_link link, link_inside;
+    enum dpb_comm_shm_progress progress;
     int64_t timeout_ns; /* 0: 60 s, which no test that passes waits for */
     bool no_open;       /* the body opens, or does not */
     bool keep_open;     /* the body has closed, or ends without closing */
@@ -58,6 +60,12 @@ void ranks_fail(const char *file, int line, const char *what, int64_t got)
         if (rank_got_ != (int64_t)(expected))                                                      \
             ranks_fail(__FILE__, __LINE__, #got " == " #expected, rank_got_);                      \
     } while (0)
+
+/* Can the plan's algorithm do it? */
+bool ranks_can(const struct ranks_plan *plan, enum dpb_coll_kind kind);
+
+/* What the plan's algorithm sends from `rank`. */
+int64_t ranks_wire_bytes(const struct ranks_plan *plan, const struct dpb_coll *coll, int rank);
 
 /* Start and wait; the status of whichever failed. */
 dpb_status ranks_collective(struct ranks_self *self, const struct dpb_coll *coll,

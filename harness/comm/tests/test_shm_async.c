@@ -76,7 +76,7 @@ static void test_overlapped(void **state)
 {
     (void)state;
     static const int sizes[] = {1, 2, 3, 6, 9};
-    for (int algorithm = 0; algorithm < 2; algorithm++)
+    for (int algorithm = 0; algorithm < DPB_ALGORITHM_COUNT; algorithm++)
         for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
             struct ranks_plan plan = {.ranks = sizes[i],
                                       .algorithm = (enum dpb_algorithm)algorithm};

@@ -149,9 +149,7 @@ static void check_one(struct ranks_self *self, struct dpb_coll coll, int round)
     }
     for (int64_t i = 0; i < GUARD; i++)
         RANK_EQUAL(get(coll.buffer, coll.dtype, coll.count + i), guard);
-    RANK_EQUAL(times.wire_bytes,
-               dpb_algorithm_wire_bytes(self->plan->algorithm, coll.kind, ranks, rank, coll.root,
-                                        coll.count, dpb_dtype_bytes(coll.dtype)));
+    RANK_EQUAL(times.wire_bytes, ranks_wire_bytes(self->plan, &coll, rank));
     RANK_CHECK(times.start_ns > 0 && times.start_ns <= times.all_ready_ns &&
                times.all_ready_ns <= times.end_ns);
 }
@@ -165,7 +163,9 @@ static void all_kinds(struct ranks_self *self, void *argument)
     RANK_EQUAL(self->ops->buffer_alloc(self->comm, 4096, &buffer), DPB_OK);
     int round = 0;
     int64_t wire_bytes = 0;
-    for (int kind = 0; kind < DPB_COLL_COUNT; kind++)
+    for (int kind = 0; kind < DPB_COLL_COUNT; kind++) {
+        if (!ranks_can(self->plan, (enum dpb_coll_kind)kind))
+            continue;
         for (size_t d = 0; d < sizeof(dtypes) / sizeof(dtypes[0]); d++)
             for (size_t c = 0; c < sizeof(counts) / sizeof(counts[0]); c++) {
                 struct dpb_coll coll = {
@@ -177,11 +177,10 @@ static void all_kinds(struct ranks_self *self, void *argument)
                         .scale = 1,
                         .tag = round};
                 check_one(self, coll, round++);
-                wire_bytes += dpb_algorithm_wire_bytes(
-                        self->plan->algorithm, coll.kind, self->config.size, self->config.rank,
-                        coll.root, coll.count, dpb_dtype_bytes(coll.dtype));
+                wire_bytes += ranks_wire_bytes(self->plan, &coll, self->config.rank);
                 RANK_EQUAL(self->ops->barrier(self->comm), DPB_OK);
             }
+    }
     struct dpb_comm_stats stats;
     self->ops->stats(self->comm, &stats);
     RANK_EQUAL(stats.collectives, round);
@@ -193,14 +192,28 @@ static void all_kinds(struct ranks_self *self, void *argument)
     RANK_EQUAL(self->ops->buffer_free(self->comm, buffer), DPB_OK);
 }
 
+/* Every algorithm with 1 to 9 ranks and with 17, hierarchical also with every even split into
+ * nodes. */
+static void each_plan(ranks_body body)
+{
+    static const int sizes[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 17};
+    for (int algorithm = 0; algorithm < DPB_ALGORITHM_COUNT; algorithm++)
+        for (size_t s = 0; s < sizeof(sizes) / sizeof(sizes[0]); s++) {
+            struct ranks_plan plan = {.ranks = sizes[s],
+                                      .algorithm = (enum dpb_algorithm)algorithm};
+            assert_int_equal(ranks_run(&plan, body, NULL), 0);
+            if (plan.algorithm != DPB_ALGORITHM_HIERARCHICAL)
+                continue;
+            for (plan.ranks_per_node = 1; plan.ranks_per_node < plan.ranks; plan.ranks_per_node++)
+                if (plan.ranks % plan.ranks_per_node == 0)
+                    assert_int_equal(ranks_run(&plan, body, NULL), 0);
+        }
+}
+
 static void test_all_kinds(void **state)
 {
     (void)state;
-    for (int algorithm = 0; algorithm < 2; algorithm++)
-        for (int ranks = 1; ranks <= 9; ranks++) {
-            struct ranks_plan plan = {.ranks = ranks, .algorithm = (enum dpb_algorithm)algorithm};
-            assert_int_equal(ranks_run(&plan, all_kinds, NULL), 0);
-        }
+    each_plan(all_kinds);
 }
 
 static void large(struct ranks_self *self, void *argument)
@@ -210,70 +223,194 @@ static void large(struct ranks_self *self, void *argument)
     RANK_EQUAL(self->ops->buffer_alloc(self->comm, (COUNT_MOST + GUARD) * sizeof(float), &buffer),
                DPB_OK);
     for (int kind = 0; kind < DPB_COLL_COUNT; kind++)
-        check_one(self,
-                  (struct dpb_coll){.kind = (enum dpb_coll_kind)kind,
-                                    .dtype = DPB_F32,
-                                    .buffer = buffer,
-                                    .count = possible((enum dpb_coll_kind)kind, COUNT_MOST,
-                                                      self->config.size),
-                                    .root = self->config.size - 1,
-                                    .scale = 1},
-                  kind);
+        if (ranks_can(self->plan, (enum dpb_coll_kind)kind))
+            check_one(self,
+                      (struct dpb_coll){.kind = (enum dpb_coll_kind)kind,
+                                        .dtype = DPB_F32,
+                                        .buffer = buffer,
+                                        .count = possible((enum dpb_coll_kind)kind, COUNT_MOST,
+                                                          self->config.size),
+                                        .root = self->config.size - 1,
+                                        .scale = 1},
+                      kind);
     RANK_EQUAL(self->ops->buffer_free(self->comm, buffer), DPB_OK);
 }
 
 static void test_large(void **state)
 {
     (void)state;
-    for (int algorithm = 0; algorithm < 2; algorithm++)
-        for (int ranks = 1; ranks <= 9; ranks++) {
-            struct ranks_plan plan = {.ranks = ranks, .algorithm = (enum dpb_algorithm)algorithm};
-            assert_int_equal(ranks_run(&plan, large, NULL), 0);
-        }
+    each_plan(large);
 }
 
-/* The documented order of summation: direct 0, 1, 2, ...; ring, for shard c: c + 1, ..., c. */
-static int first_rank(const struct ranks_self *self, int64_t count, int64_t i)
+/* ---- the documented orders of summation (docs/collectives.md), by recursion ---- */
+
+static double rounded(enum dpb_dtype dtype, double value)
 {
-    if (self->plan->algorithm == DPB_ALGORITHM_DIRECT)
-        return 0;
-    return (owner_of(count, self->config.size, i) + 1) % self->config.size;
+    if (dtype == DPB_F64)
+        return value;
+    return dtype == DPB_F32 ? (double)(float)value : half_round(dtype, value);
 }
 
-static float ordered_f32(const struct ranks_self *self, int64_t count, int64_t i, float scale)
+/* One element of all ranks, and how its sums are rounded. */
+struct column {
+    enum dpb_dtype dtype;
+    float scale;
+    int64_t element;
+};
+
+static double own(const struct column *c, int rank)
 {
-    int first = first_rank(self, count, i);
-    float sum = (float)fraction(first, i) * scale;
-    for (int k = 1; k < self->config.size; k++) {
-        float term = (float)fraction((first + k) % self->config.size, i) * scale;
-        sum = sum + term;
+    return rounded(c->dtype, fraction(rank, c->element));
+}
+
+static double term(const struct column *c, int rank)
+{
+    if (c->dtype == DPB_F64)
+        return own(c, rank) * (double)c->scale;
+    return rounded(c->dtype, (double)((float)own(c, rank) * c->scale));
+}
+
+static double sum(const struct column *c, double a, double b)
+{
+    return rounded(c->dtype, a + b);
+}
+
+/* Ranks first, first + stride, ... of `size` in a circle. */
+static double in_circle(const struct column *c, int first, int size)
+{
+    double total = term(c, first);
+    for (int k = 1; k < size; k++)
+        total = sum(c, total, term(c, (first + k) % size));
+    return total;
+}
+
+/* Members of a pairing: the first `others` have taken in the rank behind them. */
+static double member(const struct column *c, int others, int m)
+{
+    return m < others ? sum(c, term(c, 2 * m), term(c, 2 * m + 1)) : term(c, m + others);
+}
+
+static double doubled(const struct column *c, int others, int first, int many)
+{
+    if (many == 1)
+        return member(c, others, first);
+    return sum(c, doubled(c, others, first, many / 2),
+               doubled(c, others, first + many / 2, many / 2));
+}
+
+static double halved(const struct column *c, int others, int m, int distance, int members)
+{
+    if (distance == members)
+        return member(c, others, m);
+    return sum(c, halved(c, others, m, 2 * distance, members),
+               halved(c, others, m + distance, 2 * distance, members));
+}
+
+/* Numbers [number - reach, number + reach) that are there, under `number`: itself, then those
+ * before it, then those behind. `add` and `mirror` make ranks of numbers. */
+static double in_tree(const struct column *c, int number, int reach, int ranks, int add,
+                      bool mirror)
+{
+    double total = term(c, mirror ? ranks - 1 - number : (number + add) % ranks);
+    int behind = number + reach / 2;
+    if (reach == 1)
+        return total;
+    total = sum(c, total, in_tree(c, number - reach / 2, reach / 2, ranks, add, mirror));
+    int behind_reach = reach / 2;
+    while (behind >= ranks && behind_reach > 1) {
+        behind_reach /= 2;
+        behind = number + behind_reach;
     }
-    return sum;
+    if (behind < ranks)
+        total = sum(c, total, in_tree(c, behind, behind_reach, ranks, add, mirror));
+    return total;
 }
 
-static double ordered_f64(const struct ranks_self *self, int64_t count, int64_t i, float scale)
+/* Number 0 and the tree under the largest power of two. */
+static double whole_tree(const struct column *c, int ranks, int add, bool mirror)
 {
-    int first = first_rank(self, count, i);
-    double sum = fraction(first, i) * (double)scale;
-    for (int k = 1; k < self->config.size; k++) {
-        double term = fraction((first + k) % self->config.size, i) * (double)scale;
-        sum = sum + term;
-    }
-    return sum;
+    int top = 1;
+    while (top * 2 < ranks)
+        top *= 2;
+    double total = term(c, mirror ? ranks - 1 : add);
+    return ranks == 1 ? total : sum(c, total, in_tree(c, top, top, ranks, add, mirror));
 }
 
-static double ordered_half(const struct ranks_self *self, enum dpb_dtype dtype, int64_t count,
-                           int64_t i, float scale)
+/* Local ranks local + 1, ..., local of each node, then nodes node + 1, ..., node. */
+static double in_nodes(const struct column *c, int64_t count, int ranks, int each)
 {
-    int first = first_rank(self, count, i);
-    double sum = 0;
-    for (int k = 0; k < self->config.size; k++) {
-        double own = half_round(dtype, fraction((first + k) % self->config.size, i));
-        double term = half_round(dtype, (double)((float)own * scale));
-        sum = k == 0 ? term : half_round(dtype, sum + term);
+    int nodes = ranks / each;
+    int local = owner_of(count, each, c->element);
+    int64_t first;
+    int64_t shard = dpb_coll_shard(count, each, local, &first);
+    int node = owner_of(shard, nodes, c->element - first);
+    double total = 0;
+    for (int n = 1; n <= nodes; n++) {
+        int base = (node + n) % nodes * each;
+        double inside = term(c, base + (local + 1) % each);
+        for (int k = 2; k <= each; k++)
+            inside = sum(c, inside, term(c, base + (local + k) % each));
+        total = n == 1 ? inside : sum(c, total, inside);
     }
-    return sum;
+    return total;
 }
+
+static double in_order(const struct ranks_plan *plan, const struct column *c, int64_t count)
+{
+    int ranks = plan->ranks;
+    int members = 1;
+    while (members * 2 <= ranks)
+        members *= 2;
+    switch (plan->algorithm) {
+    case DPB_ALGORITHM_RING:
+        return in_circle(c, (owner_of(count, ranks, c->element) + 1) % ranks, ranks);
+    case DPB_ALGORITHM_RECURSIVE_DOUBLING:
+        return doubled(c, ranks - members, 0, members);
+    case DPB_ALGORITHM_HALVING_DOUBLING:
+        return halved(c, ranks - members, 0, 1, members);
+    case DPB_ALGORITHM_TREE:
+        return whole_tree(c, ranks, 0, false);
+    case DPB_ALGORITHM_DOUBLE_TREE:
+        if (owner_of(count, 2, c->element) == 0 || ranks == 1)
+            return whole_tree(c, ranks, 0, false);
+        return whole_tree(c, ranks, 1, ranks % 2 == 0);
+    case DPB_ALGORITHM_HIERARCHICAL:
+        return in_nodes(c, count, ranks, plan->ranks_per_node ? plan->ranks_per_node : ranks);
+    case DPB_ALGORITHM_DIRECT:
+    case DPB_ALGORITHM_COUNT:
+        break;
+    }
+    return in_circle(c, 0, ranks);
+}
+
+static double in_order_to_root(const struct ranks_plan *plan, const struct column *c, int root)
+{
+    if (plan->algorithm == DPB_ALGORITHM_TREE)
+        return whole_tree(c, plan->ranks, root, false);
+    return in_circle(c, plan->algorithm == DPB_ALGORITHM_RING ? (root + 1) % plan->ranks : 0,
+                     plan->ranks);
+}
+
+static void put_real(void *buffer, enum dpb_dtype dtype, int64_t i, double value)
+{
+    if (dtype == DPB_F64)
+        ((double *)buffer)[i] = value;
+    else if (dtype == DPB_F32)
+        ((float *)buffer)[i] = (float)value;
+    else
+        ((uint16_t *)buffer)[i] = half_bits(dtype, value);
+}
+
+static double get_real(const void *buffer, enum dpb_dtype dtype, int64_t i)
+{
+    if (dtype == DPB_F64)
+        return ((const double *)buffer)[i];
+    if (dtype == DPB_F32)
+        return (double)((const float *)buffer)[i];
+    return half_value(dtype, ((const uint16_t *)buffer)[i]);
+}
+
+static const enum dpb_dtype reals[] = {DPB_F32, DPB_F64, DPB_BF16, DPB_F16};
 
 static void check_same_everywhere(struct ranks_self *self, const void *bytes, size_t count)
 {
@@ -290,115 +427,65 @@ static void ordered(struct ranks_self *self, void *argument)
 {
     (void)argument;
     enum {
-        COUNT = 5003
+        COUNT = 1013
     };
     static const float scales[] = {1, 0.5f, 1.0f / 3, 1.0f / 7};
     void *buffer;
     RANK_EQUAL(self->ops->buffer_alloc(self->comm, COUNT * sizeof(double), &buffer), DPB_OK);
-    for (size_t s = 0; s < sizeof(scales) / sizeof(scales[0]); s++) {
-        float *f32 = buffer;
-        for (int64_t i = 0; i < COUNT; i++)
-            f32[i] = (float)fraction(self->config.rank, i);
-        struct dpb_coll coll = {.kind = DPB_COLL_ALL_REDUCE,
-                                .dtype = DPB_F32,
-                                .buffer = buffer,
-                                .count = COUNT,
-                                .scale = scales[s]};
-        RANK_EQUAL(ranks_collective(self, &coll, NULL), DPB_OK);
-        for (int64_t i = 0; i < COUNT; i++) {
-            float sum = ordered_f32(self, COUNT, i, scales[s]);
-            RANK_EQUAL(memcmp(&f32[i], &sum, sizeof(sum)), 0);
-        }
-        check_same_everywhere(self, f32, COUNT * sizeof(float));
-
-        double *f64 = buffer;
-        for (int64_t i = 0; i < COUNT; i++)
-            f64[i] = fraction(self->config.rank, i);
-        coll.dtype = DPB_F64;
-        RANK_EQUAL(ranks_collective(self, &coll, NULL), DPB_OK);
-        for (int64_t i = 0; i < COUNT; i++) {
-            double sum = ordered_f64(self, COUNT, i, scales[s]);
-            RANK_EQUAL(memcmp(&f64[i], &sum, sizeof(sum)), 0);
-        }
-        check_same_everywhere(self, f64, COUNT * sizeof(double));
-
-        for (int d = 0; d < 2; d++) {
-            uint16_t *half = buffer;
-            coll.dtype = d == 0 ? DPB_BF16 : DPB_F16;
-            for (int64_t i = 0; i < COUNT; i++)
-                half[i] = half_bits(coll.dtype,
-                                    half_round(coll.dtype, fraction(self->config.rank, i)));
+    for (size_t s = 0; s < sizeof(scales) / sizeof(scales[0]); s++)
+        for (size_t d = 0; d < sizeof(reals) / sizeof(reals[0]); d++) {
+            struct column column = {reals[d], scales[s], 0};
+            struct dpb_coll coll = {.kind = DPB_COLL_ALL_REDUCE,
+                                    .dtype = reals[d],
+                                    .buffer = buffer,
+                                    .count = COUNT,
+                                    .scale = scales[s]};
+            for (column.element = 0; column.element < COUNT; column.element++)
+                put_real(buffer, reals[d], column.element, own(&column, self->config.rank));
             RANK_EQUAL(ranks_collective(self, &coll, NULL), DPB_OK);
-            for (int64_t i = 0; i < COUNT; i++)
-                RANK_EQUAL(half[i], half_bits(coll.dtype,
-                                              ordered_half(self, coll.dtype, COUNT, i, scales[s])));
-            check_same_everywhere(self, half, COUNT * sizeof(uint16_t));
+            for (column.element = 0; column.element < COUNT; column.element++)
+                RANK_CHECK(get_real(buffer, reals[d], column.element) ==
+                           in_order(self->plan, &column, COUNT));
+            check_same_everywhere(self, buffer, COUNT * dpb_dtype_bytes(reals[d]));
         }
-    }
-    /* With two ranks DDP's mean is a * 0.5 + b * 0.5, whatever the algorithm. */
-    if (self->config.size == 2) {
-        float *f32 = buffer;
-        for (int64_t i = 0; i < COUNT; i++)
-            f32[i] = (float)fraction(self->config.rank, i);
-        struct dpb_coll coll = {.kind = DPB_COLL_ALL_REDUCE,
-                                .dtype = DPB_F32,
-                                .buffer = buffer,
-                                .count = COUNT,
-                                .scale = 0.5f};
-        RANK_EQUAL(ranks_collective(self, &coll, NULL), DPB_OK);
-        for (int64_t i = 0; i < COUNT; i++) {
-            float mean = (float)fraction(0, i) * 0.5f + (float)fraction(1, i) * 0.5f;
-            RANK_EQUAL(memcmp(&f32[i], &mean, sizeof(mean)), 0);
-        }
-    }
     RANK_EQUAL(self->ops->buffer_free(self->comm, buffer), DPB_OK);
 }
 
-/* A reduce to a root: direct 0, 1, 2, ...; ring root + 1, ..., root. */
 static void ordered_reduce(struct ranks_self *self, void *argument)
 {
     (void)argument;
     enum {
-        COUNT = 1009
+        COUNT = 211
     };
-    int ranks = self->config.size;
     void *buffer;
-    RANK_EQUAL(self->ops->buffer_alloc(self->comm, COUNT * sizeof(float), &buffer), DPB_OK);
-    float *f32 = buffer;
-    for (int root = 0; root < ranks; root++) {
-        struct dpb_coll coll = {.kind = DPB_COLL_REDUCE,
-                                .dtype = DPB_F32,
-                                .buffer = buffer,
-                                .count = COUNT,
-                                .root = root,
-                                .scale = 1.0f / 3};
-        for (int64_t i = 0; i < COUNT; i++)
-            f32[i] = (float)fraction(self->config.rank, i);
-        RANK_EQUAL(ranks_collective(self, &coll, NULL), DPB_OK);
-        if (self->config.rank != root)
-            continue;
-        int first = self->plan->algorithm == DPB_ALGORITHM_DIRECT ? 0 : (root + 1) % ranks;
-        for (int64_t i = 0; i < COUNT; i++) {
-            float sum = (float)fraction(first, i) * coll.scale;
-            for (int k = 1; k < ranks; k++) {
-                float term = (float)fraction((first + k) % ranks, i) * coll.scale;
-                sum = sum + term;
-            }
-            RANK_EQUAL(memcmp(&f32[i], &sum, sizeof(sum)), 0);
+    if (!ranks_can(self->plan, DPB_COLL_REDUCE))
+        return;
+    RANK_EQUAL(self->ops->buffer_alloc(self->comm, COUNT * sizeof(double), &buffer), DPB_OK);
+    for (int root = 0; root < self->config.size; root++)
+        for (size_t d = 0; d < sizeof(reals) / sizeof(reals[0]); d++) {
+            struct column column = {reals[d], 1.0f / 3, 0};
+            struct dpb_coll coll = {.kind = DPB_COLL_REDUCE,
+                                    .dtype = reals[d],
+                                    .buffer = buffer,
+                                    .count = COUNT,
+                                    .root = root,
+                                    .scale = column.scale};
+            for (column.element = 0; column.element < COUNT; column.element++)
+                put_real(buffer, reals[d], column.element, own(&column, self->config.rank));
+            RANK_EQUAL(ranks_collective(self, &coll, NULL), DPB_OK);
+            for (column.element = 0; column.element < COUNT; column.element++)
+                RANK_CHECK(self->config.rank != root ||
+                           get_real(buffer, reals[d], column.element) ==
+                                   in_order_to_root(self->plan, &column, root));
         }
-    }
     RANK_EQUAL(self->ops->buffer_free(self->comm, buffer), DPB_OK);
 }
 
 static void test_order_of_summation(void **state)
 {
     (void)state;
-    for (int algorithm = 0; algorithm < 2; algorithm++)
-        for (int ranks = 1; ranks <= 9; ranks++) {
-            struct ranks_plan plan = {.ranks = ranks, .algorithm = (enum dpb_algorithm)algorithm};
-            assert_int_equal(ranks_run(&plan, ordered, NULL), 0);
-            assert_int_equal(ranks_run(&plan, ordered_reduce, NULL), 0);
-        }
+    each_plan(ordered);
+    each_plan(ordered_reduce);
 }
 
 /* All-to-all moves elements of any type, in parts of any size; twice is nothing. */
@@ -434,7 +521,7 @@ static void any_type(struct ranks_self *self, void *argument)
 static void test_all_to_all_of_any_type(void **state)
 {
     (void)state;
-    for (int algorithm = 0; algorithm < 2; algorithm++)
+    for (int algorithm = 0; algorithm < DPB_ALGORITHM_COUNT; algorithm++)
         for (int ranks = 1; ranks <= 8; ranks++) {
             struct ranks_plan plan = {.ranks = ranks, .algorithm = (enum dpb_algorithm)algorithm};
             assert_int_equal(ranks_run(&plan, any_type, NULL), 0);
@@ -473,10 +560,62 @@ static void wrap(struct ranks_self *self, void *argument)
 static void test_wrap(void **state)
 {
     (void)state;
-    struct ranks_plan plan = {.ranks = 2};
-    assert_int_equal(ranks_run(&plan, wrap, NULL), 0);
-    plan.algorithm = DPB_ALGORITHM_RING;
-    assert_int_equal(ranks_run(&plan, wrap, NULL), 0);
+    for (int algorithm = 0; algorithm < DPB_ALGORITHM_COUNT; algorithm++) {
+        struct ranks_plan plan = {.ranks = 2, .algorithm = (enum dpb_algorithm)algorithm};
+        assert_int_equal(ranks_run(&plan, wrap, NULL), 0);
+    }
+}
+
+/* What an algorithm has not is refused, with those that have it; the communicator goes on. */
+static void refused(struct ranks_self *self, void *argument)
+{
+    (void)argument;
+    void *buffer;
+    dpb_request *request = NULL;
+    RANK_EQUAL(self->ops->buffer_alloc(self->comm, 64, &buffer), DPB_OK);
+    struct dpb_coll coll = {.kind = DPB_COLL_REDUCE_SCATTER,
+                            .dtype = DPB_F32,
+                            .buffer = buffer,
+                            .count = 3,
+                            .scale = 1};
+    RANK_EQUAL(self->ops->start(self->comm, &coll, NULL, &request), DPB_ERR_UNSUPPORTED);
+    RANK_CHECK(ranks_logged(self, "reduce-scatter #1 (bucket 0) cannot be started: algorithm "
+                                  "\"tree\" has no reduce-scatter for any number of ranks; these "
+                                  "have: direct, ring"));
+    coll.kind = DPB_COLL_ALL_REDUCE;
+    RANK_EQUAL(ranks_collective(self, &coll, NULL), DPB_OK);
+}
+
+static void uneven(struct ranks_self *self, void *argument)
+{
+    (void)argument;
+    RANK_EQUAL(self->ops->open(&self->config, &self->comm), DPB_ERR_USAGE);
+    RANK_CHECK(ranks_logged(self, "3 ranks are no multiple of 2 per node"));
+}
+
+static void inside_without_nodes(struct ranks_self *self, void *argument)
+{
+    (void)argument;
+    RANK_EQUAL(self->ops->open(&self->config, &self->comm), DPB_ERR_USAGE);
+    RANK_CHECK(ranks_logged(self, "--link-inside has no effect"));
+}
+
+static void test_refused(void **state)
+{
+    (void)state;
+    struct ranks_plan plan = {.ranks = 3, .algorithm = DPB_ALGORITHM_TREE};
+    assert_int_equal(ranks_run(&plan, refused, NULL), 0);
+    plan = (struct ranks_plan){.ranks = 3,
+                               .ranks_per_node = 2,
+                               .algorithm = DPB_ALGORITHM_HIERARCHICAL,
+                               .no_open = true};
+    assert_int_equal(ranks_run(&plan, uneven, NULL), 0);
+    plan = (struct ranks_plan){
+            .ranks = 2, .link = {1e9, 0}, .link_inside = {1e9, 0}, .no_open = true};
+    assert_int_equal(ranks_run(&plan, inside_without_nodes, NULL), 0);
+    plan.link.bw_bytes_per_s = 0;
+    plan.algorithm = DPB_ALGORITHM_HIERARCHICAL;
+    assert_int_equal(ranks_run(&plan, inside_without_nodes, NULL), 0);
 }
 
 int main(void)
@@ -487,6 +626,7 @@ int main(void)
             cmocka_unit_test(test_order_of_summation),
             cmocka_unit_test(test_all_to_all_of_any_type),
             cmocka_unit_test(test_wrap),
+            cmocka_unit_test(test_refused),
     };
     return DPB_RUN_TESTS(tests);
 }

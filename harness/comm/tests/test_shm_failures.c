@@ -168,10 +168,12 @@ static void disagree(struct ranks_self *self, void *argument)
 static void test_collectives_disagree(void **state)
 {
     (void)state;
-    for (int algorithm = 0; algorithm < 2; algorithm++)
+    for (int algorithm = 0; algorithm < DPB_ALGORITHM_COUNT; algorithm++)
         for (size_t i = 0; i < sizeof(mismatches) / sizeof(mismatches[0]); i++) {
             struct ranks_plan plan = {.ranks = 3, .algorithm = (enum dpb_algorithm)algorithm};
             struct mismatch other = mismatches[i];
+            if (!ranks_can(&plan, other.kind))
+                continue;
             assert_int_equal(ranks_run(&plan, disagree, &other), 0);
         }
 }
@@ -248,7 +250,7 @@ static void stop_one(struct ranks_self *self, void *argument)
 static void test_stopped_rank(void **state)
 {
     (void)state;
-    for (int algorithm = 0; algorithm < 2; algorithm++) {
+    for (int algorithm = 0; algorithm < DPB_ALGORITHM_COUNT; algorithm++) {
         struct ranks_plan plan = {
                 .ranks = 3, .algorithm = (enum dpb_algorithm)algorithm, .timeout_ns = SHORT_NS};
         assert_int_equal(ranks_run(&plan, stop_one, ranks_shared(sizeof(pid_t))), 0);
@@ -395,7 +397,7 @@ static void too_slow_link(struct ranks_self *self, void *argument)
 static void test_abort(void **state)
 {
     (void)state;
-    for (int algorithm = 0; algorithm < 2; algorithm++) {
+    for (int algorithm = 0; algorithm < DPB_ALGORITHM_COUNT; algorithm++) {
         struct ranks_plan plan = {.ranks = 4, .algorithm = (enum dpb_algorithm)algorithm};
         assert_int_equal(ranks_run(&plan, give_up, NULL), 0);
     }

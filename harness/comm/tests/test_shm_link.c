@@ -27,7 +27,8 @@ static void timeline(struct ranks_self *self, void *argument)
     int64_t after_ns[MANY];
     int64_t wire_ns[MANY];
     for (int k = 0; k < MANY; k++) {
-        struct dpb_coll coll = {.kind = (enum dpb_coll_kind)(k % DPB_COLL_COUNT),
+        enum dpb_coll_kind kind = (enum dpb_coll_kind)(k % DPB_COLL_COUNT);
+        struct dpb_coll coll = {.kind = ranks_can(self->plan, kind) ? kind : DPB_COLL_ALL_REDUCE,
                                 .dtype = DPB_F32,
                                 .buffer = (float *)memory + k * 4096,
                                 .count = ranks * (1 + k * 200 / ranks),
@@ -82,7 +83,7 @@ static void test_timeline(void **state)
 {
     (void)state;
     static const int sizes[] = {1, 2, 3, 6};
-    for (int algorithm = 0; algorithm < 2; algorithm++)
+    for (int algorithm = 0; algorithm < DPB_ALGORITHM_COUNT; algorithm++)
         for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
             struct ranks_plan plan = {.ranks = sizes[i],
                                       .algorithm = (enum dpb_algorithm)algorithm,
@@ -128,6 +129,46 @@ static void test_late_for_the_link(void **state)
     assert_int_equal(ranks_run(&plan, instant, NULL), 0);
 }
 
+/* Between nodes --link, inside them --link-inside: the wire time that is told and that passes. */
+static void on_nodes(struct ranks_self *self, void *argument)
+{
+    const int64_t *expected_ns = argument;
+    void *memory;
+    RANK_EQUAL(self->ops->buffer_alloc(self->comm, 4096, &memory), DPB_OK);
+    RANK_EQUAL(self->ops->wire_ns(self->comm, DPB_COLL_ALL_REDUCE, 4000), *expected_ns);
+    struct dpb_coll coll = {.kind = DPB_COLL_ALL_REDUCE,
+                            .dtype = DPB_F32,
+                            .buffer = memory,
+                            .count = 1000,
+                            .scale = 1};
+    struct dpb_coll_times times;
+    RANK_EQUAL(ranks_collective(self, &coll, &times), DPB_OK);
+    RANK_CHECK(times.end_ns - times.all_ready_ns >= *expected_ns);
+    dpb_json *json = self->ops->describe(self->comm);
+    RANK_EQUAL(dpb_json_as_int(dpb_json_get(json, "ranks_per_node"), 0), 2);
+    bool has_inside = self->plan->link_inside.bw_bytes_per_s > 0;
+    RANK_EQUAL(dpb_json_as_int(dpb_json_path(json, "link_inside/latency_ns"), -1),
+               has_inside ? 1000 : -1);
+    dpb_json_free(json);
+}
+
+static void test_link_inside(void **state)
+{
+    (void)state;
+    struct ranks_plan plan = {.ranks = 4,
+                              .ranks_per_node = 2,
+                              .algorithm = DPB_ALGORITHM_HIERARCHICAL,
+                              .link = {25e6, 200000},
+                              .link_inside = {250e6, 1000}};
+    /* 2 * 1 us + 4000 B at 250 B/us, 2 * 200 us + 2000 B at 25 B/us */
+    int64_t expected_ns = 2000 + 16000 + 400000 + 80000;
+    assert_int_equal(ranks_run(&plan, on_nodes, &expected_ns), 0);
+    /* one link for both: 4 * 200 us + 6000 B */
+    plan.link_inside.bw_bytes_per_s = 0;
+    expected_ns = 800000 + 240000;
+    assert_int_equal(ranks_run(&plan, on_nodes, &expected_ns), 0);
+}
+
 static void described(struct ranks_self *self, void *argument)
 {
     (void)argument;
@@ -162,6 +203,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
             cmocka_unit_test(test_timeline),
             cmocka_unit_test(test_late_for_the_link),
+            cmocka_unit_test(test_link_inside),
             cmocka_unit_test(test_describe),
     };
     return DPB_RUN_TESTS(tests);
