@@ -382,19 +382,17 @@ static void *tick(void *ctx)
     struct dpb_step_engine *engine = ctx;
     struct sync_ticker *ticker = &engine->sync.ticker;
     int64_t next_ns = 0;
-    bool was_active = false;
 
     pthread_setname_np(pthread_self(), "dpb-tick");
     pthread_mutex_lock(&ticker->mutex);
     while (!ticker->stop) {
         if (!ticker->is_active || ticker->status < 0) {
-            was_active = false;
             pthread_cond_wait(&ticker->changed, &ticker->mutex);
             continue;
         }
-        if (!was_active)
+        if (ticker->is_fresh)
             next_ns = 0;
-        was_active = true;
+        ticker->is_fresh = false;
         const int64_t now_ns = dpb_clock_now_ns();
         if (now_ns < next_ns) {
             wait_until(ticker, next_ns);
@@ -436,6 +434,7 @@ void engine_sync_ticks_begin(struct dpb_step_engine *engine)
         return;
     pthread_mutex_lock(&ticker->mutex);
     ticker->is_active = true;
+    ticker->is_fresh = true;
     pthread_cond_broadcast(&ticker->changed);
     pthread_mutex_unlock(&ticker->mutex);
 }

@@ -36,6 +36,7 @@ struct sync_ticker {
     pthread_t thread;
     bool is_running; /* the thread exists */
     bool is_active, is_inside, stop;
+    bool is_fresh;  /* a step has begun since the last tick: whatever that wanted, tick now */
     uint64_t ticks; /* that have ended */
     dpb_status status;
     pthread_mutex_t mutex; /* of this struct, and the strategy's lock() */

@@ -3,6 +3,7 @@
 #include "dpb_test.h"
 
 #include <math.h>
+#include <unistd.h>
 
 #include "dpb_clock.h"
 
@@ -493,6 +494,65 @@ static void test_comm_stats_are_those_of_the_comm(void **state)
 /* ---- the order of gradients ---- */
 
 /* Rank 0's order counts: the fake's broadcast brings the reverse of this rank's. */
+/* ---- the thread of tick() ---- */
+
+static struct dpb_sync_services ticked_services;
+static int ticks_of_step;
+
+static dpb_status ticked_open(const struct dpb_strategy_config *config, dpb_strategy **strategy)
+{
+    ticked_services = config->services;
+    return dpb_strategy_none_ops.open(config, strategy);
+}
+
+static dpb_status ticked_step_begin(dpb_strategy *strategy, int64_t step)
+{
+    ticks_of_step = 0;
+    return dpb_strategy_none_ops.step_begin(strategy, step);
+}
+
+static dpb_status ticked_before_optimizer(dpb_strategy *strategy)
+{
+    dpb_status st = DPB_OK;
+
+    ticked_services.lock(ticked_services.ctx);
+    while (ticks_of_step == 0 && st >= 0)
+        st = ticked_services.await(ticked_services.ctx);
+    ticked_services.unlock(ticked_services.ctx);
+    return st < 0 ? st : dpb_strategy_none_ops.before_optimizer(strategy);
+}
+
+static dpb_status ticked_tick(dpb_strategy *strategy, int64_t now_ns, int64_t *next_ns)
+{
+    (void)strategy;
+    (void)now_ns;
+    ticked_services.lock(ticked_services.ctx);
+    ticks_of_step++;
+    ticked_services.unlock(ticked_services.ctx);
+    *next_ns = INT64_MAX;
+    return DPB_OK;
+}
+
+/* Also when the thread has not even noticed that the step before has ended: steps are short. */
+static void test_every_step_begins_with_a_tick(void **state)
+{
+    struct dpb_strategy_ops ticked = dpb_strategy_none_ops;
+    struct rig rig;
+
+    (void)state;
+    ticked.open = ticked_open;
+    ticked.step_begin = ticked_step_begin;
+    ticked.before_optimizer = ticked_before_optimizer;
+    ticked.tick = ticked_tick;
+    rig_init(&rig, &ticked, 1);
+    rig.source.steps = 5000;
+    rig_open(&rig);
+    alarm(120);
+    rig_steps(&rig, 5000);
+    alarm(0);
+    rig_release(&rig);
+}
+
 static void test_ready_order_of_rank_0_is_adopted(void **state)
 {
     struct rig rig;
@@ -604,6 +664,7 @@ int main(void)
             cmocka_unit_test(test_exchanges_of_the_workload),
             cmocka_unit_test(test_progress_tells_where_the_rank_is),
             cmocka_unit_test(test_comm_stats_are_those_of_the_comm),
+            cmocka_unit_test(test_every_step_begins_with_a_tick),
             cmocka_unit_test(test_ready_order_of_rank_0_is_adopted),
             cmocka_unit_test(test_planted_divergence_is_one_bit),
             cmocka_unit_test(test_evaluation),
