@@ -79,6 +79,28 @@ struct dpb_mwms_options {
     int64_t bytes_per_pack; /* 0: one pack */
 };
 
+/* Horovod, with the defaults of its releases since 0.21 and of those before. */
+extern const struct dpb_strategy_ops dpb_strategy_horovod_ops;
+extern const struct dpb_strategy_ops dpb_strategy_horovod_legacy_ops;
+
+enum dpb_horovod_compression {
+    DPB_HOROVOD_COMPRESSION_NONE,
+    DPB_HOROVOD_COMPRESSION_FP16
+};
+
+/* Options of both. */
+struct dpb_horovod_options {
+    int64_t threshold_bytes; /* 0: no fusion */
+    int64_t cycle_ns;
+    int64_t cache_capacity; /* 0: no cache */
+    bool hierarchical, torus;
+    int compression; /* enum dpb_horovod_compression */
+    double predivide_factor;
+    bool batch_copies;
+    bool autotune;
+    int64_t tune_warmups, tune_steps, tune_samples;
+};
+
 #ifdef __cplusplus
 }
 #endif

@@ -7,11 +7,26 @@
 
 #include "dpb_log.h"
 
+/* Collectives run in the order of their start, which must be the same on every rank; a coordinator
+ * starts its own whenever its ranks agree. */
+static dpb_status check_no_coordinator(const struct dpb_step_engine *engine)
+{
+    if (!engine->config.strategy->tick || engine->world_size == 1)
+        return DPB_OK;
+    dpb_error("strategy \"%s\" reduces gradients from a thread of its own, whose order with what "
+              "workload \"%s\" exchanges itself would differ between ranks",
+              engine->config.strategy->name, engine->config.workload->name);
+    dpb_log_hint("use --strategy ddp; or let the workload exchange nothing (--sync-bn off, "
+                 "--embedding-gradients dense)");
+    return DPB_ERR_USAGE;
+}
+
 static dpb_status exchange_alloc(void *ctx, size_t bytes, void **buffer)
 {
     struct dpb_step_engine *engine = ctx;
     struct exchanges *exchanges = &engine->exchanges;
 
+    DPB_TRY(check_no_coordinator(engine));
     if (!exchanges->is_opening || exchanges->buffer_count == EXCHANGE_BUFFERS_MAX) {
         dpb_error("workload \"%s\": asks for %zu bytes of shared memory %s",
                   engine->config.workload->name, bytes,

@@ -1,0 +1,875 @@
+/* Strategy `horovod` on a clock of the test's own: one thread plays the step and the coordinator,
+ * and one rank plays all, which always agree. */
+#include "dpb_test.h"
+
+#include "dpb_comm.h"
+#include "dpb_log.h"
+#include "dpb_str.h"
+#include "dpb_strategies.h"
+
+#define RANKS      2
+#define PARAMS_MAX 64
+#define FLOATS     8192
+#define MS         INT64_C(1000000)
+#define US         INT64_C(1000)
+
+/* "a" to "d", of 5, 8, 8 and 4 elements, ready from the last to the first. */
+static const struct dpb_param_info four_params[] = {
+        {.name = "a", .dtype = DPB_F32, .rank = 1, .dim = {5}, .numel = 5},
+        {.name = "b", .dtype = DPB_F32, .rank = 1, .dim = {8}, .numel = 8},
+        {.name = "c", .dtype = DPB_F32, .rank = 2, .dim = {2, 4}, .numel = 8},
+        {.name = "d", .dtype = DPB_F32, .rank = 1, .dim = {4}, .numel = 4},
+};
+static const int four_order[] = {3, 2, 1, 0};
+static const struct dpb_model four = {
+        .params = four_params, .param_count = 4, .ready_order = four_order};
+
+/* Horovod's own defaults, with a cache. */
+static const struct dpb_horovod_options defaults = {
+        .threshold_bytes = INT64_C(128) << 20,
+        .cycle_ns = MS,
+        .cache_capacity = 1024,
+        .predivide_factor = 1.0,
+        .batch_copies = true,
+        .tune_warmups = 3,
+        .tune_steps = 10,
+        .tune_samples = 20,
+};
+
+/* ---- the world ---- */
+
+struct world {
+    const struct dpb_strategy_ops *ops;
+    dpb_strategy *strategy;
+    const struct dpb_model *model;
+    struct dpb_unit_plan plan;
+    struct dpb_launcher launcher;
+    struct dpb_str log; /* "d" gradient d; "3.4" a reduction of 4 elements, whose last tensor is in
+                           unit 3; "w0" a wait for the step's first reduction */
+    int64_t now_ns, tick_ns;
+    int64_t gradient_ns; /* time that a gradient takes */
+    int64_t reduce_ns;   /* time that a reduction takes */
+    int started, exchanges, ticks, shared_allocs, fail_start, errors;
+    int64_t elements; /* reduced in the step */
+    int64_t end_ns[PARAMS_MAX];
+    int64_t offset_bytes[PARAMS_MAX]; /* where each was reduced */
+    int64_t last_end_ns;
+    int64_t shared_bytes;
+    int word_count[6];
+    float memory[FLOATS];
+};
+
+static const char *const words[] = {"CYCLE_START", "NEGOTIATE_ALLREDUCE", "QUEUE",
+                                    "MEMCPY_IN_FUSION_BUFFER", "MEMCPY_OUT_FUSION_BUFFER"};
+
+static float *float_at(struct world *world, int64_t offset_bytes)
+{
+    return world->memory + offset_bytes / (int64_t)sizeof(float);
+}
+
+static dpb_status fake_alloc(void *ctx, size_t bytes, void **buffer)
+{
+    struct world *world = ctx;
+
+    *buffer = float_at(world, world->plan.arena_bytes + world->shared_bytes);
+    world->shared_allocs++;
+    world->shared_bytes += (int64_t)bytes;
+    assert_true(world->plan.arena_bytes + world->shared_bytes <= (int64_t)sizeof(world->memory));
+    return DPB_OK;
+}
+
+static void *fake_unit_data(void *ctx, int unit)
+{
+    struct world *world = ctx;
+
+    return float_at(world, world->plan.units[unit].offset_bytes);
+}
+
+static float *fake_grad(void *ctx, int param)
+{
+    struct world *world = ctx;
+
+    return float_at(world, world->plan.offset_bytes[param]);
+}
+
+/* The other rank has the same, and 100 arrives with the sum. */
+static dpb_status fake_start(void *ctx, const struct dpb_sync_coll *coll, int *handle)
+{
+    struct world *world = ctx;
+    float *at = coll->buffer;
+    uint16_t *half = coll->buffer;
+    const int64_t begin_ns =
+            world->last_end_ns > world->now_ns ? world->last_end_ns : world->now_ns;
+
+    assert_int_equal(coll->kind, DPB_COLL_ALL_REDUCE);
+    assert_string_equal(coll->name, "ALLREDUCE");
+    assert_in_range(coll->count, 1, FLOATS);
+    for (int64_t i = 0; i < coll->count; i++) {
+        if (coll->dtype == DPB_F16)
+            half[i] = (uint16_t)(half[i] + 100);
+        else
+            at[i] = at[i] * coll->scale * (float)RANKS + 100.0f;
+    }
+    dpb_str_appendf(&world->log, "%d.%d ", coll->unit, (int)coll->count);
+    *handle = world->started;
+    world->offset_bytes[world->started] = (char *)coll->buffer - (char *)world->memory;
+    world->last_end_ns = world->end_ns[world->started] = begin_ns + world->reduce_ns;
+    world->elements += coll->count;
+    return ++world->started == world->fail_start ? DPB_ERR_RANK_FAILED : DPB_OK;
+}
+
+static dpb_status fake_test(void *ctx, int handle)
+{
+    const struct world *world = ctx;
+
+    return world->end_ns[handle] <= world->now_ns ? DPB_OK : DPB_PENDING;
+}
+
+static dpb_status fake_wait_on_host(void *ctx, int handle)
+{
+    struct world *world = ctx;
+
+    if (world->now_ns < world->end_ns[handle])
+        world->now_ns = world->end_ns[handle];
+    dpb_str_appendf(&world->log, "w%d ", handle);
+    return DPB_OK;
+}
+
+static dpb_status fake_exchange(void *ctx, const void *mine, size_t bytes, void *all)
+{
+    assert_in_range(bytes, 1, DPB_COMM_EXCHANGE_BYTES);
+    ((struct world *)ctx)->exchanges++;
+    for (size_t r = 0; r < RANKS; r++)
+        memcpy((char *)all + r * bytes, mine, bytes);
+    return DPB_OK;
+}
+
+static void fake_lock(void *ctx)
+{
+    (void)ctx;
+}
+
+static dpb_status tick(struct world *world)
+{
+    if (world->now_ns < world->tick_ns)
+        world->now_ns = world->tick_ns;
+    world->ticks++;
+    return world->ops->tick(world->strategy, world->now_ns, &world->tick_ns);
+}
+
+static dpb_status fake_await(void *ctx)
+{
+    struct world *world = ctx;
+
+    assert_true(world->tick_ns < INT64_MAX);
+    return tick(world);
+}
+
+static int64_t fake_span_begin(void *ctx)
+{
+    return ((struct world *)ctx)->now_ns;
+}
+
+static void fake_span_end(void *ctx, int64_t begin, const char *name, int unit)
+{
+    struct world *world = ctx;
+
+    assert_true(begin <= world->now_ns);
+    assert_in_range(unit + 1, 0, world->plan.unit_count);
+    for (size_t w = 0; w < sizeof(words) / sizeof(words[0]); w++)
+        world->word_count[w] += strcmp(words[w], name) == 0;
+}
+
+static dpb_status fake_copy(dpb_device *device, void *to, const void *from, size_t bytes,
+                            dpb_stream *stream)
+{
+    (void)device;
+    (void)stream;
+    memcpy(to, from, bytes);
+    return DPB_OK;
+}
+
+/* fp16 is played by small integers. */
+static dpb_status fake_op(dpb_device *device, enum dpb_op op, const void *args, dpb_stream *stream)
+{
+    (void)device;
+    (void)stream;
+    if (op == DPB_OP_SCALE) {
+        const struct dpb_scale_args *scale = args;
+
+        for (int64_t i = 0; i < scale->count; i++)
+            scale->x[i] *= scale->factor;
+        return DPB_OK;
+    }
+    assert_int_equal(op, DPB_OP_CAST);
+    const struct dpb_cast_args *cast = args;
+    const bool narrow = cast->to.dtype == DPB_F16;
+    float *wide = narrow ? cast->from.data : cast->to.data;
+    uint16_t *half = narrow ? cast->to.data : cast->from.data;
+
+    assert_int_equal(narrow ? cast->from.dtype : cast->to.dtype, DPB_F32);
+    for (int64_t i = 0; i < cast->from.dim[0]; i++) {
+        if (narrow)
+            half[i] = (uint16_t)wide[i];
+        else
+            wide[i] = (float)half[i];
+    }
+    return DPB_OK;
+}
+
+static bool has_fp16;
+
+static bool fake_op_supported(dpb_device *device, enum dpb_op op, enum dpb_dtype dtype)
+{
+    (void)device;
+    return op == DPB_OP_CAST && dtype == DPB_F16 && has_fp16;
+}
+
+static void range_begin(dpb_recorder *recorder, enum dpb_lane lane, enum dpb_event_kind kind,
+                        const char *name, int32_t bucket)
+{
+    (void)recorder;
+    (void)lane;
+    (void)kind;
+    (void)name;
+    (void)bucket;
+}
+
+static void range_end(dpb_recorder *recorder, enum dpb_lane lane)
+{
+    (void)recorder;
+    (void)lane;
+}
+
+static const struct dpb_device_ops device_ops = {
+        .name = "fake", .copy = fake_copy, .op_launch = fake_op, .op_supported = fake_op_supported};
+static const struct dpb_recorder_ops recorder_ops = {.range_begin = range_begin,
+                                                     .range_end = range_end};
+static struct dpb_device_base device = {.ops = &device_ops};
+static struct dpb_recorder_base recorder = {.ops = &recorder_ops};
+
+static void count_error(void *ctx, enum dpb_log_level level, const char *line)
+{
+    if (level == DPB_LOG_ERROR && !strstr(line, "hint: "))
+        ++*(int *)ctx;
+}
+
+static dpb_status world_open(struct world *world, const struct dpb_model *model, int world_size,
+                             const struct dpb_horovod_options *options)
+{
+    const struct dpb_strategy_ops *ops = &dpb_strategy_horovod_ops;
+    const struct dpb_strategy_config config = {
+            .world_size = world_size,
+            .ranks_per_node = 1,
+            .options = options,
+            .services =
+                    {
+                            .ctx = world,
+                            .launcher = &world->launcher,
+                            .average = 1.0f / (float)world_size,
+                            .shared_alloc = fake_alloc,
+                            .unit_data = fake_unit_data,
+                            .grad = fake_grad,
+                            .start = fake_start,
+                            .test = fake_test,
+                            .wait_on_host = fake_wait_on_host,
+                            .exchange = fake_exchange,
+                            .lock = fake_lock,
+                            .unlock = fake_lock,
+                            .await = fake_await,
+                            .span_begin = fake_span_begin,
+                            .span_end = fake_span_end,
+                    },
+    };
+
+    *world = (struct world){.ops = ops, .model = model, .gradient_ns = 100 * US};
+    world->launcher = (struct dpb_launcher){.device = (dpb_device *)&device,
+                                            .recorder = (dpb_recorder *)&recorder};
+    dpb_log_set_sink(count_error, &world->errors);
+    assert_int_equal(ops->open(&config, &world->strategy), DPB_OK);
+    assert_int_equal(ops->plan(world->strategy, model, NULL, &world->plan), DPB_OK);
+    assert_int_equal(world->plan.unit_count, model->param_count);
+    return ops->place(world->strategy);
+}
+
+static void world_close(struct world *world)
+{
+    world->ops->close(world->strategy);
+    dpb_unit_plan_release(&world->plan);
+    dpb_str_release(&world->log);
+    dpb_log_set_sink(NULL, NULL);
+}
+
+static float gradient_of(int param, int64_t element)
+{
+    return (float)(100 * param + element);
+}
+
+/* A gradient is complete; what the coordinator does until then. */
+static dpb_status backward_of(struct world *world, int param)
+{
+    const int64_t done_ns = world->now_ns + world->gradient_ns;
+
+    while (world->tick_ns <= done_ns)
+        DPB_TRY(tick(world));
+    if (world->now_ns < done_ns)
+        world->now_ns = done_ns;
+    for (int64_t i = 0; i < world->model->params[param].numel; i++)
+        fake_grad(world, param)[i] = gradient_of(param, i);
+    dpb_str_appendf(&world->log, "%s ", world->model->params[param].name);
+    return world->ops->grad_ready(world->strategy, param);
+}
+
+/* One step from the tick with which the engine begins it. */
+static dpb_status world_step(struct world *world)
+{
+    const struct dpb_strategy_ops *ops = world->ops;
+
+    dpb_str_release(&world->log);
+    world->started = 0;
+    world->elements = 0;
+    DPB_TRY(ops->step_begin(world->strategy, 1));
+    world->tick_ns = world->now_ns;
+    DPB_TRY(tick(world));
+    DPB_TRY(ops->forward_begin(world->strategy, true));
+    for (int i = 0; i < world->model->param_count; i++)
+        DPB_TRY(backward_of(world, world->model->ready_order[i]));
+    dpb_str_append(&world->log, "| ");
+    DPB_TRY(ops->backward_end(world->strategy));
+    DPB_TRY(ops->before_optimizer(world->strategy));
+    assert_int_equal(world->tick_ns, INT64_MAX);
+    world->now_ns += 7 * US;
+    return DPB_OK;
+}
+
+static void expect_step(struct world *world, const char *expected)
+{
+    assert_int_equal(world_step(world), DPB_OK);
+    assert_string_equal(world->log.text, expected);
+    for (int p = 0; p < world->model->param_count; p++)
+        for (int64_t i = 0; i < world->model->params[p].numel; i++)
+            assert_float_equal(fake_grad(world, p)[i], gradient_of(p, i) + 100.0f, 0.0);
+}
+
+/* ---- tests ---- */
+
+/* A cycle that outlasts backward: one reduction of everything, d (4), c (8), b (8) and a (5, with 3
+ * elements that fill it up). */
+static void test_one_cycle(void **state)
+{
+    struct dpb_horovod_options options = defaults;
+    struct world world;
+
+    (void)state;
+    options.cycle_ns = 10 * MS;
+    assert_int_equal(world_open(&world, &four, RANKS, &options), DPB_OK);
+    assert_int_equal(world.shared_bytes, 512); /* 112, rounded up to the threshold's unit */
+    for (int step = 0; step < 3; step++) {
+        expect_step(&world, "d c b a | 3.28 w0 ");
+        assert_int_equal(world.exchanges, 2 + step); /* lists of requests once, then bits */
+        assert_int_equal(world.now_ns, 10 * MS * (step + 1) + 7 * US);
+    }
+    assert_int_equal(world.word_count[0], 3);
+    assert_int_equal(world.word_count[1], 3 * 4);
+    assert_int_equal(world.word_count[2], 3);
+    assert_int_equal(world.word_count[3], 3);
+    assert_int_equal(world.word_count[4], 3);
+    world_close(&world);
+}
+
+/* A cycle of 150 us against gradients that take 70 us each: those of a cycle go together, as soon
+ * as it ends. The first cycle is before the batch. */
+static void test_cycles_quantise(void **state)
+{
+    struct dpb_horovod_options options = defaults;
+    struct world world;
+
+    (void)state;
+    options.cycle_ns = 150 * US;
+    assert_int_equal(world_open(&world, &four, RANKS, &options), DPB_OK);
+    world.gradient_ns = 70 * US;
+    expect_step(&world, "d c 1.12 w0 b a | 3.16 w1 ");
+    world_close(&world);
+
+    /* A single one is reduced where it lies, without filling up. */
+    options.cycle_ns = 110 * US;
+    assert_int_equal(world_open(&world, &four, RANKS, &options), DPB_OK);
+    world.gradient_ns = 100 * US;
+    expect_step(&world, "d 0.4 w0 c 1.8 w1 b 2.8 w2 a | 3.5 w3 ");
+    assert_int_equal(world.word_count[3] + world.word_count[4], 0);
+    world_close(&world);
+}
+
+static void test_threshold(void **state)
+{
+    struct dpb_horovod_options options = defaults;
+    struct world world;
+
+    (void)state;
+    options.cycle_ns = 10 * MS;
+    options.threshold_bytes = 0;
+    assert_int_equal(world_open(&world, &four, RANKS, &options), DPB_OK);
+    assert_int_equal(world.shared_allocs, 0);
+    expect_step(&world, "d c b a | 0.4 1.8 2.8 3.5 w0 w1 w2 w3 ");
+    assert_int_equal(world.word_count[3] + world.word_count[4], 0);
+    world_close(&world);
+}
+
+/* What is reduced must not be written to by the next response's copy: with a buffer for one of two
+ * responses, the second waits until the first has been copied out. */
+static const struct dpb_param_info big_params[] = {
+        {.name = "a", .dtype = DPB_F32, .rank = 1, .dim = {60}, .numel = 60},
+        {.name = "b", .dtype = DPB_F32, .rank = 1, .dim = {60}, .numel = 60},
+        {.name = "c", .dtype = DPB_F32, .rank = 1, .dim = {60}, .numel = 60},
+        {.name = "d", .dtype = DPB_F32, .rank = 1, .dim = {60}, .numel = 60},
+        {.name = "e", .dtype = DPB_F32, .rank = 1, .dim = {200}, .numel = 200},
+};
+static const int big_order[] = {0, 1, 2, 3, 4};
+static const struct dpb_model big = {
+        .params = big_params, .param_count = 5, .ready_order = big_order};
+
+static void test_fusion_buffer_is_not_overwritten(void **state)
+{
+    struct dpb_horovod_options options = defaults;
+    struct world world;
+
+    (void)state;
+    options.cycle_ns = 10 * MS;
+    options.threshold_bytes = 512;
+    assert_int_equal(world_open(&world, &big, RANKS, &options), DPB_OK);
+    assert_int_equal(world.shared_bytes, 512);
+    world.reduce_ns = MS;
+    expect_step(&world, "a b c d e | 1.120 w0 3.120 4.200 w1 w2 ");
+    expect_step(&world, "a b c d e | 1.120 w0 3.120 4.200 w1 w2 ");
+    world_close(&world);
+}
+
+/* Collectives work at the same offset on every rank, so places do not depend on how far this one's
+ * reductions are. */
+static void test_places_do_not_depend_on_progress(void **state)
+{
+    struct dpb_horovod_options options = defaults;
+    struct world fast, slow;
+
+    (void)state;
+    options.cycle_ns = 250 * US;
+    options.threshold_bytes = 1024;
+    assert_int_equal(world_open(&fast, &big, RANKS, &options), DPB_OK);
+    expect_step(&fast, "a b 1.120 w0 c d 3.120 w1 e | 4.200 w2 ");
+    assert_int_equal(fast.offset_bytes[1] - fast.offset_bytes[0], 480);
+    assert_int_equal(world_open(&slow, &big, RANKS, &options), DPB_OK);
+    slow.reduce_ns = 5 * MS;
+    expect_step(&slow, "a b 1.120 c d 3.120 e | 4.200 w0 w1 w2 ");
+    assert_memory_equal(fast.offset_bytes, slow.offset_bytes, sizeof(fast.offset_bytes));
+    world_close(&fast);
+    world_close(&slow);
+}
+
+/* Copies back happen in a later cycle when a reduction is complete by then, else at the end. */
+static void test_responses_are_finished_in_later_cycles(void **state)
+{
+    struct dpb_horovod_options options = defaults;
+    struct world world;
+
+    (void)state;
+    options.cycle_ns = 100 * US;
+    options.batch_copies = false;
+    assert_int_equal(world_open(&world, &four, RANKS, &options), DPB_OK);
+    world.gradient_ns = 60 * US;
+    world.reduce_ns = 90 * US;
+    expect_step(&world, "d 0.4 c b 2.16 w0 a | 3.5 w1 w2 ");
+    world.reduce_ns = 900 * US;
+    assert_int_equal(world_step(&world), DPB_OK);
+    assert_true(strstr(world.log.text, "| ") < strstr(world.log.text, "w0"));
+    world_close(&world);
+}
+
+static void test_padding_is_an_option(void **state)
+{
+    struct dpb_horovod_options options = defaults;
+    struct world world;
+
+    (void)state;
+    options.cycle_ns = 10 * MS;
+    options.batch_copies = false;
+    assert_int_equal(world_open(&world, &four, RANKS, &options), DPB_OK);
+    expect_step(&world, "d c b a | 3.25 w0 ");
+    world_close(&world);
+}
+
+static void test_no_cache_asks_in_every_step(void **state)
+{
+    struct dpb_horovod_options options = defaults;
+    struct world world;
+
+    (void)state;
+    options.cycle_ns = 10 * MS;
+    options.cache_capacity = 0;
+    assert_int_equal(world_open(&world, &four, RANKS, &options), DPB_OK);
+    for (int step = 0; step < 3; step++) {
+        expect_step(&world, "d c b a | 3.28 w0 ");
+        assert_int_equal(world.exchanges, 2 * (step + 1));
+    }
+    world_close(&world);
+}
+
+/* The sum is not touched by where the division is; the factor is taken out before it and put back
+ * after it: 100 that the fake adds to the sum comes back twice as much. */
+static void test_predivide(void **state)
+{
+    struct dpb_horovod_options options = defaults;
+    struct world world;
+
+    (void)state;
+    options.cycle_ns = 10 * MS;
+    options.predivide_factor = 2.0;
+    assert_int_equal(world_open(&world, &four, RANKS, &options), DPB_OK);
+    assert_int_equal(world_step(&world), DPB_OK);
+    for (int p = 0; p < 4; p++)
+        for (int64_t i = 0; i < four_params[p].numel; i++)
+            assert_float_equal(fake_grad(&world, p)[i], gradient_of(p, i) + 200.0f, 0.0);
+    world_close(&world);
+    assert_int_equal(world.ops->flags_of(&options), 0);
+    options.predivide_factor = 3.0;
+    assert_int_equal(world.ops->flags_of(&options), DPB_STRATEGY_LOSSY);
+}
+
+/* Half of the bytes, cast when a gradient is ready and back at the end. */
+static void test_compression(void **state)
+{
+    struct dpb_horovod_options options = defaults;
+    struct dpb_strategy_memory memory = {0};
+    struct world world;
+
+    (void)state;
+    options.cycle_ns = 10 * MS;
+    options.compression = DPB_HOROVOD_COMPRESSION_FP16;
+    assert_int_equal(dpb_strategy_horovod_ops.flags_of(&options), DPB_STRATEGY_LOSSY);
+    assert_int_equal(world_open(&world, &four, RANKS, &options), DPB_ERR_UNSUPPORTED);
+    assert_int_equal(world.errors, 1);
+    world_close(&world);
+
+    has_fp16 = true;
+    assert_int_equal(world_open(&world, &four, RANKS, &options), DPB_OK);
+    has_fp16 = false;
+    assert_int_equal(world.shared_allocs, 2);
+    world.ops->memory(world.strategy, &memory);
+    assert_int_equal(memory.shared_bytes, world.shared_bytes);
+    assert_int_equal(memory.shared_bytes, 512 + 4 * 64);
+    expect_step(&world, "d c b a | 3.32 w0 "); /* multiples of 8 elements */
+    expect_step(&world, "d c b a | 3.32 w0 ");
+    world_close(&world);
+}
+
+static void test_one_rank_communicates_nothing(void **state)
+{
+    struct dpb_horovod_options options = defaults;
+    struct dpb_strategy_memory memory = {0};
+    struct world world;
+
+    (void)state;
+    options.compression = DPB_HOROVOD_COMPRESSION_FP16;
+    options.predivide_factor = 3.0;
+    assert_int_equal(world_open(&world, &four, 1, &options), DPB_OK);
+    assert_int_equal(world_step(&world), DPB_OK);
+    assert_string_equal(world.log.text, "d c b a | ");
+    assert_int_equal(world.exchanges + world.shared_allocs, 0);
+    assert_int_equal(world.ops->messages(world.strategy, NULL), 0);
+    world.ops->memory(world.strategy, &memory);
+    assert_int_equal(memory.shared_bytes, 0);
+    for (int p = 0; p < 4; p++)
+        for (int64_t i = 0; i < four_params[p].numel; i++)
+            assert_float_equal(fake_grad(&world, p)[i], gradient_of(p, i), 0.0);
+    world_close(&world);
+}
+
+/* ---- the behaviour that the specification asks for ---- */
+
+static void many_params(struct dpb_param_info *params, int *order)
+{
+    unsigned random = 7;
+
+    for (int p = 0; p < PARAMS_MAX; p++) {
+        random = random * 1103515245u + 12345u;
+        params[p] = (struct dpb_param_info){.name = "p",
+                                            .dtype = DPB_F32,
+                                            .rank = 1,
+                                            .dim = {1 + (random >> 16) % 50},
+                                            .numel = 1 + (random >> 16) % 50};
+        order[p] = PARAMS_MAX - 1 - p;
+    }
+}
+
+static int reductions(const struct dpb_model *model, int64_t threshold_bytes, int64_t cycle_ns)
+{
+    struct dpb_horovod_options options = defaults;
+    struct world world;
+    int count;
+
+    options.threshold_bytes = threshold_bytes;
+    options.cycle_ns = cycle_ns;
+    assert_int_equal(world_open(&world, model, RANKS, &options), DPB_OK);
+    for (int step = 0; step < 2; step++) {
+        world.now_ns = 1000 * MS * step; /* the grid begins with the step */
+        assert_int_equal(world_step(&world), DPB_OK);
+    }
+    count = world.started;
+    world_close(&world);
+    return count;
+}
+
+/* Reductions per step do not become more with the cycle time (grids that contain each other), nor
+ * with the threshold; a cycle longer than the step has as many as FuseResponses makes groups. */
+static void test_reductions_per_step(void **state)
+{
+    struct dpb_param_info params[PARAMS_MAX];
+    int order[PARAMS_MAX];
+    const struct dpb_model model = {
+            .params = params, .param_count = PARAMS_MAX, .ready_order = order};
+
+    (void)state;
+    many_params(params, order);
+    for (int64_t threshold_bytes = 0; threshold_bytes <= 16384;
+         threshold_bytes = 2 * threshold_bytes + 512) {
+        int before = PARAMS_MAX + 1;
+
+        for (int64_t cycle_ns = 50 * US; cycle_ns <= 30 * MS; cycle_ns *= 2) {
+            const int now = reductions(&model, threshold_bytes, cycle_ns);
+
+            assert_true(now <= before);
+            assert_true(now <= reductions(&model, 0, cycle_ns));
+            before = now;
+        }
+        struct dpb_horovod_options options = defaults;
+        struct world world;
+
+        options.threshold_bytes = threshold_bytes;
+        assert_int_equal(world_open(&world, &model, RANKS, &options), DPB_OK);
+        assert_int_equal(before, world.ops->messages(world.strategy, NULL));
+        world_close(&world);
+    }
+    assert_int_equal(reductions(&model, 0, 50 * US), PARAMS_MAX);
+    assert_int_equal(reductions(&model, 1 << 20, 30 * MS), 1);
+}
+
+/* What messages() says is what is reduced when one cycle has everything. */
+static void test_messages_are_what_is_sent(void **state)
+{
+    struct dpb_param_info params[PARAMS_MAX];
+    int order[PARAMS_MAX];
+    const struct dpb_model model = {
+            .params = params, .param_count = PARAMS_MAX, .ready_order = order};
+    struct dpb_sync_message message[PARAMS_MAX];
+    struct dpb_horovod_options options = defaults;
+
+    (void)state;
+    many_params(params, order);
+    options.cycle_ns = 100 * MS;
+    for (int pads = 0; pads < 2; pads++) {
+        struct world world;
+        int64_t elements = 0;
+
+        options.threshold_bytes = 2048;
+        options.batch_copies = pads;
+        assert_int_equal(world_open(&world, &model, RANKS, &options), DPB_OK);
+        assert_int_equal(world_step(&world), DPB_OK);
+        const int count = world.ops->messages(world.strategy, message);
+
+        assert_int_equal(count, world.started);
+        for (int m = 0; m < count; m++) {
+            assert_int_equal(world.plan.unit_of[message[m].param], message[m].unit);
+            elements += message[m].count;
+        }
+        assert_int_equal(elements, world.elements);
+        world_close(&world);
+    }
+}
+
+/* ---- two levels ---- */
+
+static void test_two_levels(void **state)
+{
+    struct dpb_horovod_options options = defaults;
+    struct dpb_strategy_config config = {.world_size = 4, .ranks_per_node = 2, .options = &options};
+    struct dpb_unit_plan plan;
+    struct dpb_sync_message message;
+    dpb_strategy *strategy;
+
+    (void)state;
+    options.torus = true;
+    for (int two_nodes = 0; two_nodes < 2; two_nodes++) {
+        config.ranks_per_node = two_nodes ? 2 : 4;
+        assert_int_equal(dpb_strategy_horovod_ops.open(&config, &strategy), DPB_OK);
+        assert_int_equal(dpb_strategy_horovod_ops.plan(strategy, &four, NULL, &plan), DPB_OK);
+        assert_int_equal(dpb_strategy_horovod_ops.messages(strategy, &message), 1);
+        assert_int_equal(message.count, two_nodes ? 128 : 28); /* a multiple of 2 x 64 */
+        dpb_strategy_horovod_ops.close(strategy);
+        dpb_unit_plan_release(&plan);
+    }
+}
+
+/* The hierarchical reduction blocks the coordinator: each one is waited for before the next. */
+static void test_hierarchical_blocks(void **state)
+{
+    struct dpb_horovod_options options = defaults;
+    struct world world;
+
+    (void)state;
+    options.cycle_ns = 10 * MS;
+    options.threshold_bytes = 512;
+    options.hierarchical = true;
+    assert_int_equal(world_open(&world, &big, RANKS, &options), DPB_OK);
+    world.reduce_ns = MS;
+    expect_step(&world, "a b c d e | 1.128 w0 3.128 w1 4.200 w2 ");
+    world_close(&world);
+}
+
+/* ---- autotuning ---- */
+
+static void test_autotune(void **state)
+{
+    struct dpb_horovod_options options = defaults;
+    struct world world;
+    dpb_json *plan;
+    const dpb_json *trials;
+
+    (void)state;
+    options.autotune = true;
+    options.tune_warmups = 1;
+    options.tune_steps = 2;
+    options.tune_samples = 4;
+    options.threshold_bytes = 0;
+    options.cycle_ns = 50 * MS;
+    assert_int_equal(world_open(&world, &four, RANKS, &options), DPB_OK);
+    assert_int_equal(world.shared_bytes, 512);
+    for (int step = 0; step < 10; step++) {
+        assert_int_equal(world_step(&world), DPB_OK);
+        /* The samples' first steps: 1 and 3 at the start, 5, 7 and 9 on other thresholds. */
+        assert_int_equal(world.started, step < 4 ? 4 : 1);
+    }
+    plan = dpb_json_object();
+    world.ops->describe(world.strategy, plan);
+    trials = dpb_json_get(dpb_json_get(plan, "autotune"), "trials");
+    assert_int_equal(dpb_json_size(trials), 3);
+    assert_false(dpb_json_as_bool(dpb_json_get(dpb_json_get(plan, "autotune"), "is_frozen"), true));
+    /* Two steps of 25 floats, each ended by a cycle of 50 ms. */
+    assert_float_equal(dpb_json_as_real(dpb_json_get(dpb_json_at(trials, 0), "bytes_per_s"), 0.0),
+                       2 * 100 / 0.1, 2 * 100 / 0.1 * 0.01);
+    dpb_json_free(plan);
+
+    assert_int_equal(world_step(&world), DPB_OK);
+    plan = dpb_json_object();
+    world.ops->describe(world.strategy, plan);
+    assert_true(dpb_json_as_bool(dpb_json_get(dpb_json_get(plan, "autotune"), "is_frozen"), false));
+    assert_int_equal(dpb_json_as_int(dpb_json_get(plan, "cycle_time_ns"), 0), 50 * MS);
+    dpb_json_free(plan);
+    const int exchanges = world.exchanges;
+
+    for (int step = 0; step < 4; step++)
+        assert_int_equal(world_step(&world), DPB_OK);
+    assert_int_equal(world.exchanges, exchanges + 4); /* nothing but bits */
+    world_close(&world);
+}
+
+/* ---- mistakes ---- */
+
+static void test_bad_options(void **state)
+{
+    struct dpb_horovod_options options;
+    struct dpb_strategy_config config = {.world_size = 2, .ranks_per_node = 2, .options = &options};
+    dpb_strategy *strategy = NULL;
+    int errors = 0;
+
+    (void)state;
+    dpb_log_set_sink(count_error, &errors);
+#define EXPECT_REFUSED(change)                                                                     \
+    do {                                                                                           \
+        options = defaults;                                                                        \
+        change;                                                                                    \
+        assert_int_equal(dpb_strategy_horovod_ops.open(&config, &strategy), DPB_ERR_USAGE);        \
+    } while (0)
+    EXPECT_REFUSED(options.threshold_bytes = -1);
+    EXPECT_REFUSED(options.cycle_ns = -1);
+    EXPECT_REFUSED(options.cache_capacity = -1);
+    EXPECT_REFUSED(options.predivide_factor = 0.0);
+    EXPECT_REFUSED(options.hierarchical = options.torus = true);
+    EXPECT_REFUSED(config.options = NULL);
+#undef EXPECT_REFUSED
+    assert_int_equal(errors, 6);
+    dpb_log_set_sink(NULL, NULL);
+}
+
+static void test_misuse_and_failures(void **state)
+{
+    struct dpb_horovod_options options = defaults;
+    struct world world;
+
+    (void)state;
+    options.cycle_ns = 10 * MS;
+    assert_int_equal(world_open(&world, &four, RANKS, &options), DPB_OK);
+    assert_int_equal(world.ops->step_begin(world.strategy, 1), DPB_OK);
+    assert_int_equal(world.ops->grad_ready(world.strategy, 3), DPB_OK);
+    assert_int_equal(world.ops->grad_ready(world.strategy, 3), DPB_ERR_INTERNAL);
+    assert_int_equal(world.ops->grad_ready(world.strategy, 4), DPB_ERR_INTERNAL);
+    assert_int_equal(world.ops->backward_end(world.strategy), DPB_ERR_INTERNAL);
+    assert_int_equal(world.errors, 3);
+    assert_int_equal(world.started, 0);
+    world_close(&world);
+
+    assert_int_equal(world_open(&world, &four, RANKS, &options), DPB_OK);
+    world.fail_start = 1;
+    assert_int_equal(world_step(&world), DPB_ERR_RANK_FAILED);
+    world_close(&world);
+}
+
+static void test_presets(void **state)
+{
+    const struct {
+        const struct dpb_strategy_ops *ops;
+        const char *threshold, *cycle;
+    } presets[] = {
+            {&dpb_strategy_horovod_ops, "128MiB", "1ms"},
+            {&dpb_strategy_horovod_legacy_ops, "64MiB", "5ms"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < 2; i++) {
+        const struct dpb_option_table *table = presets[i].ops->options;
+
+        assert_int_equal(dpb_strategy_ops_check(presets[i].ops), DPB_OK);
+        assert_int_equal(table->row_count, 12);
+        assert_string_equal(table->rows[0].name, "fusion-threshold");
+        assert_string_equal(table->rows[0].default_text, presets[i].threshold);
+        assert_string_equal(table->rows[1].name, "cycle-time");
+        assert_string_equal(table->rows[1].default_text, presets[i].cycle);
+        for (size_t row = 0; row < table->row_count; row++)
+            assert_true(table->rows[row].flags & DPB_OPT_COMM_ONLY);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+            cmocka_unit_test(test_one_cycle),
+            cmocka_unit_test(test_cycles_quantise),
+            cmocka_unit_test(test_threshold),
+            cmocka_unit_test(test_fusion_buffer_is_not_overwritten),
+            cmocka_unit_test(test_places_do_not_depend_on_progress),
+            cmocka_unit_test(test_responses_are_finished_in_later_cycles),
+            cmocka_unit_test(test_padding_is_an_option),
+            cmocka_unit_test(test_no_cache_asks_in_every_step),
+            cmocka_unit_test(test_predivide),
+            cmocka_unit_test(test_compression),
+            cmocka_unit_test(test_one_rank_communicates_nothing),
+            cmocka_unit_test(test_reductions_per_step),
+            cmocka_unit_test(test_messages_are_what_is_sent),
+            cmocka_unit_test(test_two_levels),
+            cmocka_unit_test(test_hierarchical_blocks),
+            cmocka_unit_test(test_autotune),
+            cmocka_unit_test(test_bad_options),
+            cmocka_unit_test(test_misuse_and_failures),
+            cmocka_unit_test(test_presets),
+    };
+
+    return DPB_RUN_TESTS(tests);
+}
