@@ -378,6 +378,7 @@ void dpb_content_build(const struct dpb_summary *summary, const struct dpb_repor
                         "does not exist; report.json gives the reason of each.",
                         summary->cell_count, summary->records->count);
         take_paragraph(document, &counts);
+        dpb_content_strategies(summary, document);
         dpb_content_overlap(summary, document);
     }
     add_plots(plots, document);

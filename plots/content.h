@@ -17,6 +17,8 @@ void dpb_content_build(const struct dpb_summary *summary, const struct dpb_repor
 /* Its tables, in content_tables.c. */
 void dpb_content_results(const struct dpb_summary *summary, struct dpb_document *document);
 void dpb_content_overlap(const struct dpb_summary *summary, struct dpb_document *document);
+/* In content_strategies.c: strategies from the fastest to the slowest, and why. */
+void dpb_content_strategies(const struct dpb_summary *summary, struct dpb_document *document);
 void dpb_content_breakdown(const struct dpb_summary *summary, struct dpb_document *document);
 void dpb_content_link(const struct dpb_summary *summary, struct dpb_document *document);
 void dpb_content_spread(const struct dpb_summary *summary, struct dpb_document *document);

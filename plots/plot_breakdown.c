@@ -107,7 +107,10 @@ static void append_script(struct dpb_plot *plot, const struct dpb_str *labels, s
 
 void dpb_plots_breakdown(const struct dpb_summary *summary, struct dpb_plot_list *list)
 {
-    const struct dpb_cell_summary **cells = dpb_view_cells(summary);
+    const struct dpb_axes axes = dpb_axes_of(summary);
+    /* Strategies stand in the order of their table. */
+    const struct dpb_cell_summary **cells =
+            dpb_axes_have(&axes, "strategy") ? dpb_view_ranked(summary) : dpb_view_cells(summary);
     size_t traced, count;
     struct dpb_str labels = {0}, kind = {0}, title = {0};
     struct dpb_plot *plot = NULL;

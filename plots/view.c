@@ -61,7 +61,22 @@ static int compare_cells(const void *left, const void *right)
     return (a->cell > b->cell) - (a->cell < b->cell);
 }
 
-const struct dpb_cell_summary **dpb_view_cells(const struct dpb_summary *summary)
+static int compare_ranked(const void *left, const void *right)
+{
+    const struct dpb_cell_summary *a = *(const struct dpb_cell_summary *const *)left;
+    const struct dpb_cell_summary *b = *(const struct dpb_cell_summary *const *)right;
+
+    if (strcmp(a->run_id, b->run_id) != 0 || a->ranks != b->ranks)
+        return compare_cells(left, right);
+    if ((a->repeats_ok > 0) != (b->repeats_ok > 0))
+        return a->repeats_ok > 0 ? -1 : 1;
+    if (a->repeats_ok > 0 && a->step_median_ns != b->step_median_ns)
+        return a->step_median_ns < b->step_median_ns ? -1 : 1;
+    return compare_cells(left, right);
+}
+
+static const struct dpb_cell_summary **sorted(const struct dpb_summary *summary,
+                                              int (*compare)(const void *, const void *))
 {
     const struct dpb_cell_summary **cells = calloc(summary->cell_count + 1, sizeof(*cells));
     size_t i;
@@ -71,8 +86,26 @@ const struct dpb_cell_summary **dpb_view_cells(const struct dpb_summary *summary
     for (i = 0; i < summary->cell_count; i++)
         cells[i] = &summary->cells[i];
     if (summary->cell_count > 1)
-        qsort(cells, summary->cell_count, sizeof(*cells), compare_cells);
+        qsort(cells, summary->cell_count, sizeof(*cells), compare);
     return cells;
+}
+
+const struct dpb_cell_summary **dpb_view_cells(const struct dpb_summary *summary)
+{
+    return sorted(summary, compare_cells);
+}
+
+const struct dpb_cell_summary **dpb_view_ranked(const struct dpb_summary *summary)
+{
+    return sorted(summary, compare_ranked);
+}
+
+bool dpb_axes_have(const struct dpb_axes *axes, const char *name)
+{
+    for (size_t i = 0; i < axes->count; i++)
+        if (strcmp(axes->names[i], name) == 0)
+            return true;
+    return false;
 }
 
 void dpb_view_axes(const struct dpb_axes *axes, const struct dpb_cell_summary *cell,

@@ -30,6 +30,13 @@ struct dpb_axes dpb_axes_of(const struct dpb_summary *summary);
  * pointers; the caller frees. NULL when out of memory. */
 const struct dpb_cell_summary **dpb_view_cells(const struct dpb_summary *summary);
 
+/* The same within a run and a number of ranks from the fastest to the slowest; cells without an ok
+ * repeat last. */
+const struct dpb_cell_summary **dpb_view_ranked(const struct dpb_summary *summary);
+
+/* Does the option vary between the cells? */
+bool dpb_axes_have(const struct dpb_axes *axes, const char *name);
+
 /* "bucket 256KiB, overlap on": the axes of a cell without ranks and without one more (may be NULL),
  * with the run in front where there are several. Nothing is appended when none is left. */
 void dpb_view_axes(const struct dpb_axes *axes, const struct dpb_cell_summary *cell,
