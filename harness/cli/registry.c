@@ -35,6 +35,7 @@ static const struct dpb_strategy_ops *const strategies[] = {
         &dpb_strategy_ddp_ops,
         &dpb_strategy_mirrored_ops,
         &dpb_strategy_mwms_ops,
+        &dpb_strategy_zero1_ops,
         &dpb_strategy_local_sgd_ops,
 };
 

@@ -101,6 +101,31 @@ struct dpb_horovod_options {
     int64_t tune_warmups, tune_steps, tune_samples;
 };
 
+/* ZeRO stage 1: the optimizer's state is in parts. */
+extern const struct dpb_strategy_ops dpb_strategy_zero1_ops;
+
+/* Options of zero1. */
+enum dpb_zero1_variant {
+    DPB_ZERO1_CANONICAL,
+    DPB_ZERO1_PYTORCH,
+    DPB_ZERO1_MEGATRON,
+    DPB_ZERO1_DEEPSPEED
+};
+
+enum dpb_zero1_overlap {
+    DPB_ZERO1_OVERLAP_AUTO, /* off for deepspeed, else on */
+    DPB_ZERO1_OVERLAP_ON,
+    DPB_ZERO1_OVERLAP_OFF
+};
+
+struct dpb_zero1_options {
+    int variant;          /* enum dpb_zero1_variant */
+    int64_t bucket_bytes; /* DPB_AUTO: as the variant has it */
+    int overlap;          /* enum dpb_zero1_overlap */
+    bool overlap_param_gather;
+    int64_t gather_bytes; /* deepspeed: gathered at once */
+};
+
 #ifdef __cplusplus
 }
 #endif

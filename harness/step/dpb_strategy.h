@@ -143,6 +143,9 @@ enum dpb_strategy_flags {
     /* Rounds or leaves out a part of what it sends, so that the result is not that of one big batch
      * (compression) */
     DPB_STRATEGY_LOSSY = 1 << 2,
+    /* All parameters are in memory of the strategy's, where place() binds them: the engine has none
+     */
+    DPB_STRATEGY_HOLDS_PARAMETERS = 1 << 5,
     /* With gradient accumulation it wants grad_ready() in every micro-batch, all of which have
      * `sync` true, and adds up what it has reduced (units that share memory cannot wait) */
     DPB_STRATEGY_SYNCS_MICRO_BATCHES = 1 << 3,

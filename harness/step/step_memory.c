@@ -264,7 +264,8 @@ static void free_floats(struct dpb_step_engine *engine, float **floats)
 static dpb_status alloc_params(struct dpb_step_engine *engine)
 {
     engine->param_arena_bytes = lay_out_params(engine->model, NULL, NULL);
-    if (engine->strategy_flags & DPB_STRATEGY_SHARDS_PARAMETERS)
+    if (engine->strategy_flags &
+        (DPB_STRATEGY_SHARDS_PARAMETERS | DPB_STRATEGY_HOLDS_PARAMETERS))
         return DPB_OK;
     DPB_TRY(alloc_floats(engine, engine->param_arena_bytes, &engine->params));
     lay_out_params(engine->model, engine->params, engine->param);
