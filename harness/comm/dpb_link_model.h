@@ -69,6 +69,9 @@ enum dpb_algorithm {
 
 const char *dpb_algorithm_text(enum dpb_algorithm algorithm);
 
+/* The algorithm of that name; false, and nothing changed, when there is none. */
+bool dpb_algorithm_find(const char *text, enum dpb_algorithm *algorithm);
+
 /* An algorithm and what it runs on. */
 struct dpb_algorithm_setup {
     enum dpb_algorithm algorithm;

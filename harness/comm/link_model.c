@@ -3,6 +3,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "dpb_str.h"
 
@@ -14,6 +15,16 @@ const char *dpb_algorithm_text(enum dpb_algorithm algorithm)
 #undef DPB_ALGORITHM_TEXT
     };
     return (unsigned)algorithm < DPB_ALGORITHM_COUNT ? text_of[algorithm] : "unknown algorithm";
+}
+
+bool dpb_algorithm_find(const char *text, enum dpb_algorithm *algorithm)
+{
+    for (int a = 0; a < DPB_ALGORITHM_COUNT; a++)
+        if (strcmp(text, dpb_algorithm_text((enum dpb_algorithm)a)) == 0) {
+            *algorithm = (enum dpb_algorithm)a;
+            return true;
+        }
+    return false;
 }
 
 /* ---- what there is ---- */

@@ -414,6 +414,22 @@ static void test_texts(void **state)
     assert_string_equal(dpb_coll_text((enum dpb_coll_kind)99), "unknown collective");
 }
 
+static void test_algorithm_names(void **state)
+{
+    (void)state;
+    enum dpb_algorithm algorithm;
+    for (int a = 0; a < DPB_ALGORITHM_COUNT; a++) {
+        assert_true(dpb_algorithm_find(dpb_algorithm_text((enum dpb_algorithm)a), &algorithm));
+        assert_int_equal(algorithm, a);
+    }
+    assert_string_equal(dpb_algorithm_text(DPB_ALGORITHM_HALVING_DOUBLING), "halving-doubling");
+    algorithm = DPB_ALGORITHM_TREE;
+    assert_false(dpb_algorithm_find("", &algorithm));
+    assert_false(dpb_algorithm_find("carrier-pigeon", &algorithm));
+    assert_int_equal(algorithm, DPB_ALGORITHM_TREE);
+    assert_string_equal(dpb_algorithm_text((enum dpb_algorithm)99), "unknown algorithm");
+}
+
 static void test_classes(void **state)
 {
     (void)state;
@@ -445,6 +461,7 @@ int main(void)
             cmocka_unit_test(test_ring_is_independent_of_ranks),
             cmocka_unit_test(test_busbw_factor),
             cmocka_unit_test(test_texts),
+            cmocka_unit_test(test_algorithm_names),
             cmocka_unit_test(test_classes),
     };
     return DPB_RUN_TESTS(tests);
