@@ -170,15 +170,15 @@ static int64_t steps_per(const struct dpb_sync_message *what)
     return what->every > 0 ? what->every : 1;
 }
 
-static void count_wire(struct dpb_explanation *x, enum dpb_algorithm algorithm)
+static void count_wire(struct dpb_explanation *x, const struct dpb_algorithm_setup *setup)
 {
     for (int rank = 0; rank < x->ranks; rank++) {
         int64_t of_rank = 0;
         for (int i = 0; i < x->message_count; i++) {
             const struct dpb_sync_message *what = &x->messages[i].what;
             int64_t bytes =
-                    dpb_algorithm_wire_bytes(algorithm, what->kind, x->ranks, rank, what->root,
-                                             what->count, dpb_dtype_bytes(what->dtype));
+                    dpb_setup_wire_bytes(setup, what->kind, rank, what->root, what->count,
+                                         dpb_dtype_bytes(what->dtype));
             if (bytes > x->messages[i].wire_bytes)
                 x->messages[i].wire_bytes = bytes;
             of_rank += bytes / steps_per(what);
@@ -190,9 +190,8 @@ static void count_wire(struct dpb_explanation *x, enum dpb_algorithm algorithm)
         x->wire_ns = -1;
     for (int i = 0; i < x->message_count; i++) {
         struct dpb_explain_message *message = &x->messages[i];
-        message->wire_ns = x->has_link ? dpb_link_wire_ns(&x->link, algorithm, message->what.kind,
-                                                          x->ranks, message->bytes)
-                                       : -1;
+        message->wire_ns =
+                x->has_link ? dpb_setup_wire_ns(setup, message->what.kind, message->bytes) : -1;
         int64_t per_step_ns = x->has_link ? message->wire_ns / steps_per(&message->what) : 0;
         x->wire_ns += per_step_ns;
         x->exposed_wire_ns += message->always_exposed ? per_step_ns : 0;
@@ -326,18 +325,31 @@ static void take_text(const dpb_config *config, const char *name, char text[DPB_
     dpb_str_release(&value);
 }
 
-/* The link and the algorithm are the communicator's options; not every one has them. */
-static void read_comm(const dpb_config *config, struct dpb_explanation *x)
+static struct dpb_link read_link(const dpb_json *link)
 {
-    dpb_json *options = dpb_config_to_json(config);
-    const dpb_json *link = dpb_json_get(options, "link");
-
-    take_text(config, "algorithm", x->algorithm);
-    x->has_link = dpb_json_size(link) > 0;
-    x->link = (struct dpb_link){
+    return (struct dpb_link){
             .bw_bytes_per_s = dpb_json_as_real(dpb_json_get(link, "bw_bytes_per_s"), 0),
             .latency_ns = dpb_json_as_int(dpb_json_get(link, "latency_ns"), 0),
     };
+}
+
+/* The links and the algorithm are the communicator's options; not every one has them. */
+static void read_comm(const dpb_config *config, struct dpb_explanation *x,
+                      struct dpb_algorithm_setup *setup)
+{
+    const struct dpb_experiment *e = dpb_config_struct(config, "experiment");
+    dpb_json *options = dpb_config_to_json(config);
+
+    take_text(config, "algorithm", x->algorithm);
+    x->link = read_link(dpb_json_get(options, "link"));
+    x->has_link = x->link.bw_bytes_per_s > 0;
+    *setup = (struct dpb_algorithm_setup){
+            .ranks = x->ranks,
+            .ranks_per_node = (int)e->ranks_per_node,
+            .link = x->link,
+            .inside = read_link(dpb_json_get(options, "link_inside")),
+    };
+    dpb_algorithm_find(x->algorithm, &setup->algorithm);
     dpb_json_free(options);
 }
 
@@ -347,6 +359,7 @@ dpb_status dpb_explain(const struct dpb_registry *registry, const dpb_config *co
     const struct dpb_experiment *e = dpb_config_struct(config, "experiment");
     struct dpb_optimizer_config optimizer;
     struct dpb_step_shape shape;
+    struct dpb_algorithm_setup setup;
 
     dpb_step_shape_of(registry, config, &optimizer, &shape);
     *x = (struct dpb_explanation){
@@ -359,9 +372,9 @@ dpb_status dpb_explain(const struct dpb_registry *registry, const dpb_config *co
     };
     take_text(config, "workload", x->workload);
     take_text(config, "strategy", x->strategy);
-    read_comm(config, x);
+    read_comm(config, x, &setup);
     DPB_TRY(make_plans(x, &shape));
-    count_wire(x, strcmp(x->algorithm, "ring") == 0 ? DPB_ALGORITHM_RING : DPB_ALGORITHM_DIRECT);
+    count_wire(x, &setup);
     x->hidden_within_ns = hidden_within_ns(x);
     DPB_TRY(explain_memory(x, &shape));
     explain_notes(&(struct explain_subject){registry, config, &shape, x});

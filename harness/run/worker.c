@@ -226,6 +226,7 @@ static dpb_status open_parts(struct worker *w)
             .rank = w->rank,
             .size = w->size,
             .local_rank = w->rank,
+            .ranks_per_node = (int)w->e->ranks_per_node,
             .segment_fd = DPB_WORKER_FD_SEGMENT,
             .timeout_ns = w->e->timeout_ns,
             .options = dpb_config_struct(w->config, "comm"),
