@@ -13,24 +13,35 @@ static dpb_status launch(struct network *net, const char *name, enum dpb_op op, 
     return dpb_launch(net->launcher, name, op, args);
 }
 
+bool dpb_network_batchnorm_has_relu(const struct dpb_layer_list *list, int i)
+{
+    int sum = dpb_network_sum_of(list, i);
+
+    return sum < 0 ? list->layer[i].relu : list->layer[sum].relu;
+}
+
 static struct dpb_batchnorm_args batchnorm_args(const struct network *net, int i, int64_t samples,
                                                 const void *x)
 {
     const struct dpb_layer *layer = &net->list->layer[i];
     const struct network_extra *extra = &net->extra[i];
     int64_t channels = layer->out[2];
+    int sum = dpb_network_sum_of(net->list, i);
+    const void *residual = sum < 0 ? NULL : net->output[dpb_network_residual_of(net->list, sum)];
 
-    return (struct dpb_batchnorm_args){.x = dpb_network_images(net, x, samples, layer->in),
-                                       .gamma = net->param[layer->weight],
-                                       .beta = net->param[layer->bias],
-                                       .running_mean = extra->running,
-                                       .running_var = extra->running + channels,
-                                       .save_mean = extra->saved,
-                                       .save_var = extra->saved + channels,
-                                       .mask = extra->mask,
-                                       .relu = layer->relu,
-                                       .eps = BATCHNORM_EPS,
-                                       .momentum = BATCHNORM_MOMENTUM};
+    return (struct dpb_batchnorm_args){
+            .x = dpb_network_images(net, x, samples, layer->in),
+            .gamma = net->param[layer->weight],
+            .beta = net->param[layer->bias],
+            .running_mean = extra->running,
+            .running_var = extra->running + channels,
+            .save_mean = extra->saved,
+            .save_var = extra->saved + channels,
+            .mask = extra->mask,
+            .residual = dpb_network_images(net, residual, samples, layer->out),
+            .relu = dpb_network_batchnorm_has_relu(net->list, i),
+            .eps = BATCHNORM_EPS,
+            .momentum = BATCHNORM_MOMENTUM};
 }
 
 /* The variance of one value is 0, and there is none of the data set to be had from it. */
@@ -230,8 +241,9 @@ dpb_status dpb_network_batchnorm_forward(struct network *net, int i, int64_t sam
     const struct dpb_layer *layer = &net->list->layer[i];
     struct dpb_batchnorm_args args = batchnorm_args(net, i, samples, x);
     enum dpb_op op = DPB_OP_BATCHNORM_FWD;
+    int sum = dpb_network_sum_of(net->list, i);
 
-    args.y = dpb_network_images(net, net->output[i], samples, layer->out);
+    args.y = dpb_network_images(net, net->output[sum < 0 ? i : sum], samples, layer->out);
     args.training = training;
     if (training && net->sync) {
         DPB_TRY(synchronise_statistics(net, i, &args, samples));
@@ -251,7 +263,7 @@ dpb_status dpb_network_batchnorm_backward(struct network *net, int i, int64_t sa
     const struct dpb_layer *layer = &net->list->layer[i];
     struct dpb_batchnorm_args args = batchnorm_args(net, i, samples, x);
 
-    args.dy = dpb_network_images(net, dy, samples, layer->out);
+    args.dy = args.dresidual = dpb_network_images(net, dy, samples, layer->out);
     args.dx = dpb_network_images(net, dx, samples, layer->in);
     args.dgamma = net->grad[layer->weight];
     args.dbeta = net->grad[layer->bias];

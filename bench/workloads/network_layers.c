@@ -223,6 +223,8 @@ static dpb_status layer_forward(struct network *net, int i, const struct dpb_bat
         return dpb_linear_forward(net->launcher, layer, &linear, y);
     }
     case DPB_LAYER_ADD: {
+        if (dpb_network_is_done_before(net->list, i))
+            return DPB_OK;
         struct dpb_add_args args = {.a = dpb_network_images(net, x, batch->samples, layer->out),
                                     .b = dpb_network_images(net, input_of(net, i, 1, batch),
                                                             batch->samples, layer->out),
@@ -287,6 +289,18 @@ static dpb_status relu_backward(struct network *net, int i, int64_t samples)
             .dx = dpb_network_images(net, net->buffer[plan->masked], samples, layer->out)};
 
     return launch(net, layer->op.bwd_relu, DPB_OP_RELU_BWD, &args);
+}
+
+/* For batch normalisation to change, where the gradient of a sum is another's as well. */
+static dpb_status copy_gradient(struct network *net, int i, int64_t samples)
+{
+    const struct network_layer_plan *plan = &net->plan.layer[i];
+    int64_t bytes = samples * net->list->info[i].out_elements_per_sample *
+                    (int64_t)dpb_dtype_bytes(net->precision);
+
+    return dpb_device_get_ops(net->launcher->device)
+            ->copy(net->launcher->device, net->buffer[plan->masked], net->buffer[plan->grad],
+                   (size_t)bytes, net->launcher->stream);
 }
 
 static dpb_status conv_backward_data(struct network *net, int i, int64_t samples, const void *w)
@@ -390,8 +404,10 @@ static dpb_status layer_backward(struct network *net, int i, const struct dpb_ba
     const struct dpb_layer *layer = &net->list->layer[i];
 
     DPB_TRY(use_params(net, layer, DPB_PASS_BACKWARD));
-    if (dpb_network_relu_is_apart(layer))
+    if (dpb_network_relu_is_apart(net->list, i))
         DPB_TRY(relu_backward(net, i, batch->samples));
+    else if (net->plan.layer[i].masked != net->plan.layer[i].grad)
+        DPB_TRY(copy_gradient(net, i, batch->samples));
     DPB_TRY(kind_backward(net, i, batch, ready, ctx));
     for (int k = 0; k < layer->input_count; k++)
         DPB_TRY(add_shares(net, i, k, batch->samples));

@@ -57,7 +57,7 @@ static void place_extra(struct network *net, int i, struct block *block)
     case DPB_LAYER_BATCHNORM2D:
         extra->running = place_floats(block, 2 * layer->out[2]);
         extra->saved = place_floats(block, 2 * layer->out[2]);
-        if (layer->relu)
+        if (dpb_network_batchnorm_has_relu(net->list, i))
             extra->mask = place(block, net->batch_max * net->list->info[i].out_elements_per_sample);
         break;
     default:
@@ -98,7 +98,8 @@ static void place_all(struct network *net, struct block *block)
         int buffer = net->plan.layer[i].output;
         int64_t elements = net->batch_max * list->info[i].out_elements_per_sample;
 
-        net->output[i] = buffer >= 0 ? net->buffer[buffer] : place_values(net, block, elements);
+        if (dpb_network_sum_of(list, i) < 0)
+            net->output[i] = buffer >= 0 ? net->buffer[buffer] : place_values(net, block, elements);
         place_extra(net, i, block);
     }
     if (net->precision != DPB_F32) {

@@ -58,9 +58,46 @@ static bool reads_input_again(enum dpb_layer_kind kind)
     return kind == DPB_LAYER_CONV2D || kind == DPB_LAYER_LINEAR || kind == DPB_LAYER_BATCHNORM2D;
 }
 
-bool dpb_network_relu_is_apart(const struct dpb_layer *layer)
+/* Does a layer from `first` on read what layer `from` gives? */
+static bool is_read_from(const struct dpb_layer_list *list, int first, int from)
 {
-    return layer->relu && layer->kind != DPB_LAYER_BATCHNORM2D;
+    for (int i = first; i < list->layer_count; i++)
+        for (int k = 0; k < list->layer[i].input_count; k++)
+            if (list->layer[i].input[k] == from)
+                return true;
+    return false;
+}
+
+int dpb_network_residual_of(const struct dpb_layer_list *list, int sum)
+{
+    const int *input = list->layer[sum].input;
+
+    return input[0] == sum - 1 ? input[1] : input[0];
+}
+
+int dpb_network_sum_of(const struct dpb_layer_list *list, int i)
+{
+    const struct dpb_layer *layer = &list->layer[i], *next = layer + 1;
+    int residual;
+
+    if (layer->kind != DPB_LAYER_BATCHNORM2D || layer->relu || i + 1 >= list->layer_count ||
+        next->kind != DPB_LAYER_ADD || (next->input[0] != i) == (next->input[1] != i))
+        return -1;
+    residual = dpb_network_residual_of(list, i + 1);
+    return residual >= 0 && !is_read_from(list, i + 2, i) && !is_read_from(list, i + 2, residual)
+                   ? i + 1
+                   : -1;
+}
+
+bool dpb_network_is_done_before(const struct dpb_layer_list *list, int i)
+{
+    return i > 0 && dpb_network_sum_of(list, i - 1) == i;
+}
+
+bool dpb_network_relu_is_apart(const struct dpb_layer_list *list, int i)
+{
+    return list->layer[i].relu && list->layer[i].kind != DPB_LAYER_BATCHNORM2D &&
+           !dpb_network_is_done_before(list, i);
 }
 
 static void plan_forward(const struct dpb_layer_list *list, struct buffers *buffers)
@@ -72,7 +109,9 @@ static void plan_forward(const struct dpb_layer_list *list, struct buffers *buff
     for (int i = 0; i <= last; i++) {
         const struct dpb_layer *layer = &list->layer[i];
 
-        kept[i] = dpb_network_relu_is_apart(layer) || i == last; /* the mask; the logits */
+        /* the mask; the logits; what has no memory */
+        kept[i] |=
+                dpb_network_relu_is_apart(list, i) || i == last || dpb_network_sum_of(list, i) >= 0;
         for (int k = 0; k < layer->input_count; k++) {
             if (layer->input[k] < 0)
                 continue;
@@ -132,7 +171,9 @@ static void plan_backward(const struct dpb_layer_list *list, struct buffers *buf
         const struct dpb_layer *layer = &list->layer[i];
 
         plan[i].masked = plan[i].grad;
-        if (dpb_network_relu_is_apart(layer) && buffers->uses[plan[i].grad] > 1) {
+        /* What a ReLU lets through replaces the gradient, unless that is another's as well. */
+        if ((dpb_network_relu_is_apart(list, i) || dpb_network_is_done_before(list, i)) &&
+            buffers->uses[plan[i].grad] > 1) {
             plan[i].masked = take(buffers, list->info[i].out_elements_per_sample);
             drop(buffers, plan[i].grad);
         }

@@ -70,8 +70,12 @@ dpb_status dpb_network_layers_forward(struct network *net, const struct dpb_batc
 dpb_status dpb_network_layers_backward(struct network *net, const struct dpb_batch *batch,
                                        dpb_grad_ready ready, void *ctx);
 
-/* Batch normalisation (network_batchnorm.c). With one value per channel, training forward fails
- * with DPB_ERR_USAGE, logged. */
+/* Has the operator of this batch normalisation a ReLU at its end, its own or that of the sum that
+ * it does as well? */
+bool dpb_network_batchnorm_has_relu(const struct dpb_layer_list *list, int i);
+/* Batch normalisation (network_batchnorm.c), with the sum after it where dpb_network_sum_of() says
+ * so: then `dy` becomes the gradient of what is added. With one value per channel, training forward
+ * fails with DPB_ERR_USAGE, logged. */
 dpb_status dpb_network_batchnorm_forward(struct network *net, int i, int64_t samples, const void *x,
                                          bool training);
 dpb_status dpb_network_batchnorm_backward(struct network *net, int i, int64_t samples,
