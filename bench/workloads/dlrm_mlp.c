@@ -76,20 +76,15 @@ static dpb_status use_params(const struct dlrm *net, const struct dpb_layer *lay
     return dpb_param_use(net->watch, layer->bias, pass);
 }
 
-/* The weights of an MLP as they are after the last update. */
-static dpb_status narrow_weights(const struct dlrm *net, const struct dpb_layer_list *mlp)
+/* A weight as it is after the last update. */
+static dpb_status narrow_weight(const struct dlrm *net, const struct dpb_layer *layer)
 {
-    for (int i = 0; is_mixed(net) && i < mlp->layer_count; i++) {
-        const struct dpb_layer *layer = &mlp->layer[i];
-        DPB_TRY(dpb_param_use(net->watch, layer->weight, DPB_PASS_FORWARD));
-        struct dpb_cast_args args = {
-                .from = dpb_tensor_2d(net->param[layer->weight], layer->out[2], layer->in[2]),
-                .to = tensor_of(net->sizes.precision, weight_of(net, layer), layer->out[2],
-                                layer->in[2])};
+    struct dpb_cast_args args = {
+            .from = dpb_tensor_2d(net->param[layer->weight], layer->out[2], layer->in[2]),
+            .to = tensor_of(net->sizes.precision, weight_of(net, layer), layer->out[2],
+                            layer->in[2])};
 
-        DPB_TRY(dpb_launch(net->launcher, layer->op.cast, DPB_OP_CAST, &args));
-    }
-    return DPB_OK;
+    return is_mixed(net) ? dpb_launch(net->launcher, layer->op.cast, DPB_OP_CAST, &args) : DPB_OK;
 }
 
 /* ---- layers ---- */
@@ -107,9 +102,9 @@ static struct dpb_linear linear_of(const struct dlrm *net, const struct dpb_laye
 dpb_status dpb_dlrm_mlp_forward(const struct dlrm *net, const struct dpb_layer_list *mlp,
                                 int outputs, const void *x, int64_t samples)
 {
-    DPB_TRY(narrow_weights(net, mlp));
     for (int i = 0; i < mlp->layer_count; i++) {
         DPB_TRY(use_params(net, &mlp->layer[i], DPB_PASS_FORWARD));
+        DPB_TRY(narrow_weight(net, &mlp->layer[i]));
         const struct dpb_linear linear = linear_of(net, &mlp->layer[i], x, samples);
 
         DPB_TRY(dpb_linear_forward(net->launcher, &mlp->layer[i], &linear,

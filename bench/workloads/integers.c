@@ -7,6 +7,7 @@
 #include "dpb_rng.h"
 #include "mnist_cnn_layers.h"
 #include "network.h"
+#include "workload_parts.h"
 
 /* Gradient element i of parameter p for sample s is u(s, i mod GROUPS) * v(p, i), with u in
  * {-2,-1,1,2} and v in {-4..-1,1..4}: an integer in [-8, 8], never 0. Its sum over the samples of a
@@ -161,8 +162,7 @@ static dpb_status forward(dpb_workload *workload, const struct dpb_batch *batch,
 
     (void)training;
     DPB_TRY(dpb_batch_check(net->base.ops, &net->list->model, net->batch_max, batch));
-    for (int p = 0; p < net->list->param_count; p++)
-        DPB_TRY(dpb_param_use(net->watch, p, DPB_PASS_FORWARD));
+    DPB_TRY(dpb_params_use_all(net->watch, &net->list->model));
     for (int64_t i = 0; i < batch->samples; i++)
         sum.loss_sum += (double)(hash(~(uint64_t)batch->sample_ids[i]) % LOSS_VALUES);
     *result = sum;

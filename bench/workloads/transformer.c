@@ -323,7 +323,6 @@ dpb_status dpb_transformer_forward(dpb_workload *workload, const struct dpb_batc
     if (batch->samples == 0)
         DPB_TRY(dpb_params_use_all(net->watch, &net->list->model));
     if (batch->samples > 0) {
-        DPB_TRY(dpb_transformer_cast_weights(net));
         DPB_TRY(net->list->shape.family == DPB_TRANSFORMER_BERT
                         ? dpb_transformer_bert_fwd(net, batch)
                         : dpb_transformer_gpt2_fwd(net, batch));

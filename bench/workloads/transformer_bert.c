@@ -72,6 +72,7 @@ static dpb_status block_bwd(struct dpb_transformer *net, int b, int64_t samples,
     return dpb_transformer_linear_bwd(net, block->query, rows, x, wide, stream, true, ready);
 }
 
+/* Layers are used in the order in which their gradients become ready, backwards. */
 static dpb_status heads_fwd(struct dpb_transformer *net, const struct dpb_batch *batch)
 {
     const struct dpb_transformer_list *list = net->list;
@@ -85,9 +86,6 @@ static dpb_status heads_fwd(struct dpb_transformer *net, const struct dpb_batch 
                                      h->first));
     DPB_TRY(dpb_transformer_linear_fwd(net, list->pooler, samples, h->first, h->pooled));
     DPB_TRY(dpb_transformer_tanh_fwd(net, list->pooler_activation, samples, h->pooled));
-    DPB_TRY(dpb_transformer_linear_fwd(net, list->relation, samples, h->pooled, h->relation));
-    DPB_TRY(dpb_transformer_loss_fwd(net, "relation-loss.fwd", samples, 2, h->relation,
-                                     batch->label, h->relation_loss));
 
     DPB_TRY(dpb_transformer_pick_fwd(net, "predicted.fwd", rows, encoded, h->predicted_row,
                                      predicted, h->predicted));
@@ -98,8 +96,12 @@ static dpb_status heads_fwd(struct dpb_transformer *net, const struct dpb_batch 
     DPB_TRY(dpb_transformer_norm_fwd(net, list->transform_norm, predicted, h->activation,
                                      &h->norm));
     DPB_TRY(dpb_transformer_linear_fwd(net, list->decoder, predicted, h->norm.y, net->logits));
-    return dpb_transformer_loss_fwd(net, "loss.fwd", predicted, shape->vocabulary, net->logits,
-                                    batch->predict_token, net->loss);
+    DPB_TRY(dpb_transformer_loss_fwd(net, "loss.fwd", predicted, shape->vocabulary, net->logits,
+                                     batch->predict_token, net->loss));
+
+    DPB_TRY(dpb_transformer_linear_fwd(net, list->relation, samples, h->pooled, h->relation));
+    return dpb_transformer_loss_fwd(net, "relation-loss.fwd", samples, 2, h->relation, batch->label,
+                                    h->relation_loss);
 }
 
 /* The sentence head's own layer comes first, its pooler last, as autograd has it. Leaves the

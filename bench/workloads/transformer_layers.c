@@ -68,6 +68,7 @@ dpb_status dpb_transformer_linear_fwd(struct dpb_transformer *net, int index, in
 {
     const struct dpb_transformer_layer *layer = layer_of(net, index);
     DPB_TRY(use_params(net, layer, DPB_PASS_FORWARD));
+    DPB_TRY(dpb_transformer_cast_weight(net, index));
     struct dpb_matmul_args args = {.a = matrix(net, x, rows, layer->in),
                                    .b = weight_of(net, layer),
                                    .c = matrix(net, y, rows, layer->out),
@@ -281,6 +282,7 @@ static dpb_status look_up(struct dpb_transformer *net, int index, const int32_t 
 {
     const struct dpb_transformer_layer *layer = layer_of(net, index);
     DPB_TRY(use_params(net, layer, DPB_PASS_FORWARD));
+    DPB_TRY(dpb_transformer_cast_weight(net, index));
     const int64_t *dim = net->list->param[layer->weight].dim;
     struct dpb_embedding_args args = {
             .table = dpb_tensor_2d(net->param[layer->weight], dim[0], dim[1]),

@@ -108,6 +108,7 @@ static int add_decoder(struct dpb_transformer_list *list, const char *name)
     int index = add_layer(list, "linear", name, shape->predicted, shape->hidden, shape->vocabulary);
 
     list->layer[index].weight = list->layer[list->word].weight;
+    list->param[list->layer[index].weight].shared = true;
     list->info[index].fwd_macs_per_sample = shape->predicted * shape->hidden * shape->vocabulary;
     return index;
 }

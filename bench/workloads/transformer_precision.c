@@ -52,22 +52,18 @@ bool dpb_transformer_has_shadow(const struct dpb_transformer_list *list, int lay
            (layer != list->decoder && strcmp(list->info[layer].kind, "linear") == 0);
 }
 
-dpb_status dpb_transformer_cast_weights(struct dpb_transformer *net)
+dpb_status dpb_transformer_cast_weight(struct dpb_transformer *net, int index)
 {
-    for (int i = 0; i < net->list->layer_count; i++) {
-        const struct dpb_transformer_layer *layer = &net->list->layer[i];
-        struct dpb_cast_args args;
+    const struct dpb_transformer_layer *layer = &net->list->layer[index];
+    struct dpb_cast_args args;
 
-        if (net->precision == DPB_F32 || !dpb_transformer_has_shadow(net->list, i))
-            continue;
-        DPB_TRY(dpb_param_use(net->watch, layer->weight, DPB_PASS_FORWARD));
-        args.from = dpb_tensor_1d(net->param[layer->weight], net->list->param[layer->weight].numel);
-        args.to = args.from;
-        args.to.data = net->shadow[layer->weight];
-        args.to.dtype = net->precision;
-        DPB_TRY(dpb_launch(net->launcher, layer->op.cast, DPB_OP_CAST, &args));
-    }
-    return DPB_OK;
+    if (net->precision == DPB_F32 || !dpb_transformer_has_shadow(net->list, index))
+        return DPB_OK;
+    args.from = dpb_tensor_1d(net->param[layer->weight], net->list->param[layer->weight].numel);
+    args.to = args.from;
+    args.to.data = net->shadow[layer->weight];
+    args.to.dtype = net->precision;
+    return dpb_launch(net->launcher, layer->op.cast, DPB_OP_CAST, &args);
 }
 
 float *dpb_transformer_sum_begin(const struct dpb_transformer *net, void *values)

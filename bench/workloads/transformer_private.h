@@ -122,8 +122,9 @@ dpb_status dpb_transformer_check_device(const struct dpb_transformer *net, dpb_d
 
 /* Is this layer's weight one of a matrix product, and this layer the first that has it? */
 bool dpb_transformer_has_shadow(const struct dpb_transformer_list *list, int layer);
-/* Mixed precision: copy the weights of matrix products, as they are now. */
-dpb_status dpb_transformer_cast_weights(struct dpb_transformer *net);
+/* Mixed precision: copy the layer's weight as it is now, before it is read for the first time in a
+ * forward pass, when it has a shadow. */
+dpb_status dpb_transformer_cast_weight(struct dpb_transformer *net, int layer);
 
 /* Where [rows, hidden] is summed in fp32 before it becomes `values`, and the cast to there: with
  * fp32 it is summed in `values` themselves, else in the memory of wide_grad. */

@@ -88,7 +88,7 @@ bool dpb_label_wins(const float *value, int64_t classes, int32_t label)
 
 dpb_status dpb_params_use_all(const struct dpb_param_watch *watch, const struct dpb_model *model)
 {
-    for (int p = 0; p < model->param_count; p++)
-        DPB_TRY(dpb_param_use(watch, p, DPB_PASS_FORWARD));
+    for (int r = model->param_count - 1; r >= 0; r--)
+        DPB_TRY(dpb_param_use(watch, model->ready_order[r], DPB_PASS_FORWARD));
     return DPB_OK;
 }

@@ -21,8 +21,8 @@ dpb_status dpb_gradients_clear(const struct dpb_launcher *launcher,
                                const struct dpb_param_watch *watch, const struct dpb_model *model,
                                float *const *grad, const float *zeros, dpb_grad_ready ready,
                                void *ctx);
-/* A forward pass of no samples: every parameter is announced, in registration order, since other
- * ranks may need what this one has of it. */
+/* A forward pass of no samples: every parameter is announced, since other ranks may need what this
+ * one has of it, in the order in which a forward pass uses them: the ready order, backwards. */
 dpb_status dpb_params_use_all(const struct dpb_param_watch *watch, const struct dpb_model *model);
 
 /* What a linear layer reads. */

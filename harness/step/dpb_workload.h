@@ -32,6 +32,9 @@ struct dpb_param_info {
     int64_t numel;
     int layer;  /* index in dpb_model.layers */
     bool table; /* an embedding table [rows, columns], of which a batch uses some rows */
+    /* Another layer uses it, too (BERT's decoder the word embedding): its gradient is written first
+     * long before it is complete */
+    bool shared;
 };
 
 struct dpb_layer_info {
