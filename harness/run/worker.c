@@ -262,9 +262,7 @@ static dpb_status open_engine(struct worker *w)
     if (w->test_loader && dpb_loader_batch_max(w->test_loader) > step.batch_max)
         step.batch_max = dpb_loader_batch_max(w->test_loader);
     DPB_TRY(dpb_step_open(&step, &w->engine));
-    if (w->job.nudge)
-        dpb_step_nudge_params(w->engine);
-    return DPB_OK;
+    return w->job.nudge ? dpb_step_nudge_params(w->engine) : DPB_OK;
 }
 
 /* All that is written during the timed steps, allocated and touched before them. */

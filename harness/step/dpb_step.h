@@ -116,8 +116,9 @@ void dpb_step_exchanges(const dpb_step_engine *engine, struct dpb_step_exchanges
 int dpb_step_messages(const dpb_step_engine *engine, struct dpb_sync_message *messages);
 
 /* Bytes this rank holds, alignment included: {"parameters": ..., "gradients": ...,
- * "optimizer": ..., "activations": ...}; among the activations are "state", what the workload keeps
- * beside its parameters, and "exchange", what it exchanges itself. Caller owns. */
+ * "optimizer": ..., "communication": ..., "strategy": ..., "activations": ...}, as
+ * dpb_step_memory_predict() says; among the activations are "state", what the workload keeps beside
+ * its parameters, and "exchange", what it exchanges itself. Caller owns. */
 dpb_json *dpb_step_memory_json(const dpb_step_engine *engine);
 
 /* What the memory of an engine depends on, beside its workload's. */
@@ -181,8 +182,9 @@ bool dpb_step_state(const dpb_step_engine *engine, int index, struct dpb_workloa
 void dpb_step_plant_divergence(dpb_step_engine *engine);
 
 /* Move every parameter by 2^-20 of itself, up or down by its place: as much as sixteen roundings,
- * to see what a training makes of them. The same on every rank. */
-void dpb_step_nudge_params(dpb_step_engine *engine);
+ * to see what a training makes of them. The same on every rank. Collective where a strategy has
+ * parameters in parts. */
+dpb_status dpb_step_nudge_params(dpb_step_engine *engine);
 
 /* Inference over a source until DPB_END; sums over this rank only. `samples` may be 0. The source
  * is asked for batches 1, 2, ...; nothing is recorded. Collective with a strategy that has

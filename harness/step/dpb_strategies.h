@@ -79,6 +79,53 @@ struct dpb_mwms_options {
     int64_t bytes_per_pack; /* 0: one pack */
 };
 
+/* ZeRO stage 2. */
+extern const struct dpb_strategy_ops dpb_strategy_zero2_ops;
+
+enum dpb_zero2_variant {
+    DPB_ZERO2_CANONICAL,
+    DPB_ZERO2_DEEPSPEED
+};
+
+enum dpb_zero2_overlap {
+    DPB_ZERO2_OVERLAP_AUTO, /* on with canonical */
+    DPB_ZERO2_OVERLAP_ON,
+    DPB_ZERO2_OVERLAP_OFF
+};
+
+/* Options of zero2. */
+struct dpb_zero2_options {
+    int variant;                 /* enum dpb_zero2_variant */
+    int64_t bucket_bytes;        /* DPB_AUTO: the variant's default */
+    int64_t gather_bucket_bytes; /* the same */
+    int overlap;                 /* enum dpb_zero2_overlap */
+};
+
+/* PyTorch FullyShardedDataParallel, ZeRO stage 3. */
+extern const struct dpb_strategy_ops dpb_strategy_fsdp_ops;
+
+enum dpb_fsdp_sharding {
+    DPB_FSDP_FULL_SHARD,
+    DPB_FSDP_SHARD_GRAD_OP
+};
+
+enum dpb_fsdp_prefetch {
+    DPB_FSDP_PREFETCH_PRE,
+    DPB_FSDP_PREFETCH_POST,
+    DPB_FSDP_PREFETCH_NONE
+};
+
+/* Options of fsdp. */
+struct dpb_fsdp_options {
+    int sharding;          /* enum dpb_fsdp_sharding */
+    int64_t unit_elements; /* 0: every layer is a unit */
+    int backward_prefetch; /* enum dpb_fsdp_prefetch */
+    bool forward_prefetch, limit_all_gathers;
+};
+
+/* What fsdp divides gradients by before they are summed; the rest of the number of ranks after. */
+int dpb_fsdp_predivide_factor(int world_size);
+
 /* Horovod, with the defaults of its releases since 0.21 and of those before. */
 extern const struct dpb_strategy_ops dpb_strategy_horovod_ops;
 extern const struct dpb_strategy_ops dpb_strategy_horovod_legacy_ops;

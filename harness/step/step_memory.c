@@ -358,6 +358,19 @@ static void gather_end(struct dpb_step_engine *engine)
     engine->config.workload->bind(engine->workload, engine->param, engine->grad);
 }
 
+/* What it sends belongs to no step: no recorder gets it. */
+static dpb_status give(struct dpb_step_engine *engine)
+{
+    dpb_recorder *const recorder = engine->launcher.recorder;
+    dpb_status st;
+
+    engine->launcher.recorder = engine->recorder_none;
+    st = engine->config.strategy->give_params(engine->strategy, engine->param);
+    engine_sync_flush(engine);
+    engine->launcher.recorder = recorder;
+    return st;
+}
+
 dpb_status engine_full_params_begin(struct dpb_step_engine *engine)
 {
     dpb_status st;
@@ -366,7 +379,7 @@ dpb_status engine_full_params_begin(struct dpb_step_engine *engine)
         return DPB_OK;
     st = gather_begin(engine);
     if (st >= 0)
-        st = engine->config.strategy->give_params(engine->strategy, engine->param);
+        st = give(engine);
     if (st < 0)
         gather_end(engine);
     return st;
@@ -378,13 +391,18 @@ void engine_full_params_end(struct dpb_step_engine *engine)
         gather_end(engine);
 }
 
+dpb_status engine_take_params(struct dpb_step_engine *engine)
+{
+    return is_in_parts(engine)
+                   ? engine->config.strategy->take_params(engine->strategy, engine->param)
+                   : DPB_OK;
+}
+
 static dpb_status init_and_take(struct dpb_step_engine *engine)
 {
     DPB_TRY(engine->config.workload->init_params(engine->workload, engine->config.seed));
     DPB_TRY(engine_agree_on_values(engine));
-    return is_in_parts(engine)
-                   ? engine->config.strategy->take_params(engine->strategy, engine->param)
-                   : DPB_OK;
+    return engine_take_params(engine);
 }
 
 dpb_status engine_init_params(struct dpb_step_engine *engine)

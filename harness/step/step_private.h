@@ -138,6 +138,8 @@ dpb_status engine_init_params(struct dpb_step_engine *engine);
  * the workload knows them. Collective. Outside of steps. */
 dpb_status engine_full_params_begin(struct dpb_step_engine *engine);
 void engine_full_params_end(struct dpb_step_engine *engine);
+/* The strategy takes its part of what param[] has now, between those two. */
+dpb_status engine_take_params(struct dpb_step_engine *engine);
 
 /* ---- exchange.c: the services for workloads (dpb_rank_services) ---- */
 

@@ -69,9 +69,17 @@ static int64_t state_bytes(const struct dpb_step_engine *engine)
 
 dpb_json *dpb_step_memory_json(const dpb_step_engine *engine)
 {
+    const struct dpb_strategy_ops *strategy = engine->config.strategy;
+    struct dpb_strategy_memory extra = {.parameters_bytes = -1};
     dpb_json *json = dpb_json_object();
 
-    dpb_json_set_int(json, "parameters", engine->param_arena_bytes);
+    if (strategy->memory)
+        strategy->memory(engine->strategy, &extra);
+    if (engine->micro_grad)
+        extra.private_bytes += engine->param_arena_bytes;
+    dpb_json_set_int(json, "parameters",
+                     extra.parameters_bytes < 0 ? engine->param_arena_bytes
+                                                : extra.parameters_bytes);
     dpb_json_set_int(json, "gradients", engine->gradient_arena_bytes);
     dpb_json_set_int(json, "optimizer", engine->state_arena_bytes);
     dpb_json_set_int(json, "activations",
@@ -79,6 +87,7 @@ dpb_json *dpb_step_memory_json(const dpb_step_engine *engine)
     dpb_json_set_int(json, "state", state_bytes(engine));
     dpb_json_set_int(json, "exchange", engine->exchanges.bytes);
     dpb_json_set_int(json, "communication", engine->sync.buffer_bytes);
+    dpb_json_set_int(json, "strategy", extra.private_bytes);
     return json;
 }
 
@@ -150,7 +159,7 @@ void dpb_step_exchanges(const dpb_step_engine *engine, struct dpb_step_exchanges
     *exchanges = engine->exchanges.step;
 }
 
-void dpb_step_nudge_params(dpb_step_engine *engine)
+static void nudge(struct dpb_step_engine *engine)
 {
     uint64_t bits = 0x9e3779b97f4a7c15;
 
@@ -163,6 +172,18 @@ void dpb_step_nudge_params(dpb_step_engine *engine)
             engine->param[p][i] *= bits >> 63 ? 1.0f + 0x1p-20f : 1.0f - 0x1p-20f;
         }
     }
+}
+
+dpb_status dpb_step_nudge_params(dpb_step_engine *engine)
+{
+    dpb_status st = engine_full_params_begin(engine);
+
+    if (st < 0)
+        return st;
+    nudge(engine);
+    st = engine_take_params(engine);
+    engine_full_params_end(engine);
+    return st;
 }
 
 void dpb_step_comm_stats(const dpb_step_engine *engine, struct dpb_comm_stats *stats)

@@ -52,8 +52,11 @@ static void weigh(dpb_step_engine *engine, const struct dpb_step_config *config,
     };
     dpb_json *memory = dpb_step_memory_json(engine);
 
+    report->parameter_bytes = dpb_json_as_int(dpb_json_get(memory, "parameters"), -1);
+    report->gradient_bytes = dpb_json_as_int(dpb_json_get(memory, "gradients"), -1);
     report->optimizer_bytes = dpb_json_as_int(dpb_json_get(memory, "optimizer"), -1);
     report->communication_bytes = dpb_json_as_int(dpb_json_get(memory, "communication"), -1);
+    report->strategy_bytes = dpb_json_as_int(dpb_json_get(memory, "strategy"), -1);
     dpb_json_free(memory);
     if (dpb_step_memory_predict(&shape, rank, &report->predicted) < 0)
         report->step = DPB_ERR_INTERNAL;
@@ -87,18 +90,33 @@ static void train(struct strategy_run *run, int rank, dpb_step_engine *engine)
     }
 }
 
+static int64_t share_before(const struct strategy_run *run, int rank)
+{
+    int64_t samples = 0;
+
+    for (int r = 0; r < rank; r++)
+        samples += run->share[r];
+    return samples;
+}
+
 static void work(struct strategy_run *run, int rank, dpb_device *device, dpb_comm *comm)
 {
     struct strategy_report *report = &run->report[rank];
     const int64_t micro_batches = run->accumulate > 0 ? run->accumulate : 1;
     const int64_t batch = BATCH / micro_batches, each = batch / run->ranks;
+    const bool is_even = share_before(run, run->ranks) == 0;
     const struct tiny_options workload = {
             .other_order = rank > 0 && rank == run->other_order_rank,
             .fail_backward = rank > 0 && rank == run->fail_rank ? 3 : 0,
             .least_squares = run->trains,
+            .tied = run->tied,
     };
     struct tiny_source source = {
-            .global_batch = batch, .first = rank * each, .count = each, .steps = 1000};
+            .global_batch = batch,
+            .first = is_even ? rank * each : share_before(run, rank),
+            .count = is_even ? each : run->share[rank],
+            .steps = 1000,
+    };
     struct tiny_source test = {.global_batch = batch, .count = batch, .steps = 1};
     const struct dpb_batch_source test_source = tiny_source_of(&test);
     const struct dpb_step_config config = {
@@ -114,7 +132,7 @@ static void work(struct strategy_run *run, int rank, dpb_device *device, dpb_com
             .accumulate = micro_batches,
             .seed = SEED,
             .optimizer = run->optimizer,
-            .sum_gradients = !run->trains,
+            .sum_gradients = !run->trains && !run->averages,
     };
     dpb_step_engine *engine = NULL;
 
@@ -206,15 +224,26 @@ static void expect_success(const struct strategy_run *run)
     }
 }
 
+static bool reduces_micro_batches(const struct strategy_run *run)
+{
+    return dpb_strategy_flags(run->strategy, run->options) & DPB_STRATEGY_SYNCS_MICRO_BATCHES;
+}
+
 static void expect_promises_kept(const struct strategy_run *run)
 {
     for (int r = 0; r < run->ranks; r++) {
         const struct strategy_report *report = &run->report[r];
 
-        assert_int_equal(report->collectives, report->messages);
-        assert_int_equal(report->wire_bytes, report->message_bytes);
+        /* The messages of a step are those of one micro-batch where each is reduced. */
+        if (run->accumulate <= 1 || !reduces_micro_batches(run)) {
+            assert_int_equal(report->collectives, report->messages);
+            assert_int_equal(report->wire_bytes, report->message_bytes);
+        }
+        assert_int_equal(report->parameter_bytes, report->predicted.parameters);
+        assert_int_equal(report->gradient_bytes, report->predicted.gradients);
         assert_int_equal(report->optimizer_bytes, report->predicted.optimizer);
         assert_int_equal(report->communication_bytes, report->predicted.communication);
+        assert_int_equal(report->strategy_bytes, report->predicted.strategy);
         if (run->ranks == 1)
             assert_int_equal(report->collectives, 0);
         else

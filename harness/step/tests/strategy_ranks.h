@@ -20,7 +20,8 @@ struct strategy_report {
     /* of the last step */
     int64_t collectives, wire_bytes;
     int64_t messages, message_bytes; /* that the strategy tells, and the bytes by the formula */
-    int64_t optimizer_bytes, communication_bytes; /* that the engine has */
+    /* that the engine has */
+    int64_t parameter_bytes, gradient_bytes, optimizer_bytes, communication_bytes, strategy_bytes;
     struct dpb_step_memory predicted;
     char log[4096];
 };
@@ -36,6 +37,10 @@ struct strategy_run {
     int fail_rank;        /* whose third backward pass fails; 0: none */
     int plant_rank;       /* who has a wrong bit after step 2; 0: none */
     bool trains;          /* least squares, and the mean of gradients */
+    bool averages;        /* the mean of gradients */
+    bool tied;            /* as in struct tiny_options */
+    /* Samples of each rank in a batch of 12; all 0: the same for each */
+    int64_t share[STRATEGY_RANKS_MAX];
 
     int segment_fd;
     struct strategy_report report[STRATEGY_RANKS_MAX];

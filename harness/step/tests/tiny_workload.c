@@ -2,6 +2,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "dpb_log.h"
 
@@ -22,22 +23,23 @@ const int tiny_ready_order[TINY_PARAMS] = {4, 2, 3, 0, 1};
 static const int registration_order[TINY_PARAMS] = {0, 1, 2, 3, 4};
 
 /* Sizes that no number of ranks divides and that are no multiples of a cache line. */
-#define TINY_PARAM(text, n)                                                                        \
+#define TINY_PARAM(text, n, of)                                                                    \
     {                                                                                              \
-        .name = (text), .dtype = DPB_F32, .rank = 1, .dim = {(n)}, .numel = (n)                    \
+        .name = (text), .dtype = DPB_F32, .rank = 1, .dim = {(n)}, .numel = (n), .layer = (of)     \
     }
-#define TINY_MATRIX(text, rows, columns, is_table)                                                 \
+#define TINY_MATRIX(text, rows, columns, is_table, of)                                             \
     {                                                                                              \
         .name = (text), .dtype = DPB_F32, .rank = 2, .dim = {(rows), (columns)},                   \
-        .numel = (rows) * (columns), .table = (is_table)                                           \
+        .numel = (rows) * (columns), .table = (is_table), .layer = (of)                            \
     }
 static const struct dpb_param_info tiny_params[TINY_PARAMS] = {
-        TINY_MATRIX("in.weight", 6, 8, false),   TINY_PARAM("in.bias", 3),
-        TINY_MATRIX("mid.weight", 17, 59, true), TINY_PARAM("mid.bias", 1),
-        TINY_MATRIX("out.weight", 47, 1, false),
+        TINY_MATRIX("in.weight", 6, 8, false, 0),   TINY_PARAM("in.bias", 3, 0),
+        TINY_MATRIX("mid.weight", 17, 59, true, 1), TINY_PARAM("mid.bias", 1, 1),
+        TINY_MATRIX("out.weight", 47, 1, false, 2),
 };
 static const struct dpb_layer_info tiny_layers[] = {
         {.name = "in", .kind = "test", .fwd_macs_per_sample = 10, .out_elements_per_sample = 1},
+        {.name = "mid", .kind = "test", .out_elements_per_sample = 1},
         {.name = "out", .kind = "test", .fwd_macs_per_sample = 5, .out_elements_per_sample = 1},
 };
 
@@ -73,18 +75,30 @@ bool tiny_is_correct(int64_t id)
     return id % 3 == 0;
 }
 
+static const struct dpb_model *tied_model(const struct dpb_model *sound)
+{
+    static struct dpb_param_info params[TINY_PARAMS];
+    static struct dpb_model tied;
+
+    memcpy(params, tiny_params, sizeof(params));
+    params[0].shared = true;
+    tied = *sound;
+    tied.params = params;
+    return &tied;
+}
+
 static const struct dpb_model *tiny_model(const void *opaque)
 {
     static const struct dpb_param_info wrong_type[] = {
             {.name = "double", .dtype = DPB_F64, .rank = 1, .dim = {3}, .numel = 3}};
-    static const struct dpb_param_info no_elements[] = {TINY_PARAM("empty", 0)};
+    static const struct dpb_param_info no_elements[] = {TINY_PARAM("empty", 0, 0)};
     static const struct dpb_param_info flat_table[] = {
             {.name = "flat", .dtype = DPB_F32, .rank = 1, .dim = {3}, .numel = 3, .table = true}};
     static const struct dpb_model sound = {
             .params = tiny_params,
             .param_count = TINY_PARAMS,
             .layers = tiny_layers,
-            .layer_count = 2,
+            .layer_count = 3,
             .ready_order = tiny_ready_order,
     };
     static const struct dpb_model bad_dtype = {.params = wrong_type, .param_count = 1},
@@ -106,6 +120,8 @@ static const struct dpb_model *tiny_model(const void *opaque)
         buffered.buffer_numel = buffer_numel;
         return &buffered;
     }
+    if (options->tied)
+        return tied_model(&sound);
     if (options->param_count == 0)
         return &sound;
     shorter = sound;
@@ -267,6 +283,19 @@ static dpb_status tiny_forward(dpb_workload *workload, const struct dpb_batch *b
     return DPB_OK;
 }
 
+/* What the last layer adds to the gradient of in.weight. */
+#define TIED_PART 3.0f
+
+static dpb_status begin_tied(dpb_workload *workload)
+{
+    if (!workload->options.tied)
+        return DPB_OK;
+    DPB_TRY(dpb_param_use(workload->watch, 0, DPB_PASS_BACKWARD));
+    for (int64_t i = 0; i < tiny_params[0].numel; i++)
+        workload->grad[0][i] = TIED_PART;
+    return DPB_OK;
+}
+
 static dpb_status tiny_backward(dpb_workload *workload, const struct dpb_batch *batch,
                                 float grad_scale, dpb_grad_ready ready, void *ctx)
 {
@@ -279,8 +308,10 @@ static dpb_status tiny_backward(dpb_workload *workload, const struct dpb_batch *
         dpb_error("tiny: backward fails, as it was told to");
         return DPB_ERR_VENDOR;
     }
+    DPB_TRY(begin_tied(workload));
     for (int n = 0; n < count; n++) {
         const int p = order[n];
+        const bool is_begun = options->tied && p == 0;
 
         if (is_unused(workload, p))
             continue;
@@ -296,7 +327,10 @@ static dpb_status tiny_backward(dpb_workload *workload, const struct dpb_batch *
                 sum += options->least_squares ? value - tiny_target(p, i, id)
                                               : (float)tiny_gradient(p, i, value, id);
             }
-            workload->grad[p][i] = grad_scale * sum;
+            if (is_begun)
+                workload->grad[p][i] += grad_scale * sum - TIED_PART;
+            else
+                workload->grad[p][i] = grad_scale * sum;
         }
         if (options->forget_last && n == count - 1)
             break;

@@ -34,6 +34,8 @@ struct tiny_options {
     /* Training makes sense: the loss of a sample is half the squared distance of all parameters
      * from tiny_target(), and gradients are its gradients. */
     bool least_squares;
+    /* The last layer uses in.weight, too: backward begins with a part of its gradient */
+    bool tied;
     enum tiny_exchange exchange;
     int unused;                     /* number, from 1, of a parameter that no pass uses; 0: none */
     int64_t unused_from, unused_to; /* in these forward passes, from 1; 0: in all */
