@@ -146,6 +146,9 @@ static struct dpb_shm_word *arrive(struct dpb_shm_comm *comm, enum dpb_shm_progr
 {
     struct dpb_shm_word *word;
     if (comm->base.size == 2) {
+        if (progress == DPB_SHM_READY)
+            atomic_store_explicit(&dpb_shm_slot_of(comm, comm->base.rank, meeting)->number, meeting,
+                                  memory_order_release);
         dpb_shm_word_post(&comm->self->met[progress]);
         word = &comm->control->rank[1 - comm->base.rank].met[progress];
     } else {
@@ -198,8 +201,13 @@ dpb_status dpb_shm_meet(struct dpb_shm_comm *comm, enum dpb_shm_progress progres
     struct dpb_shm_word *word = arrive(comm, progress, meeting);
     const struct dpb_shm_patience *patience =
             progress == DPB_SHM_CALLED ? &comm->background : &comm->patience;
-    if (dpb_shm_word_spin(word, meeting, patience->spins, patience->yields))
+    if (progress == DPB_SHM_READY && comm->base.size == 2) {
+        const struct dpb_shm_slot *slot = dpb_shm_slot_of(comm, 1 - comm->base.rank, meeting);
+        if (dpb_shm_spin(&slot->number, meeting, patience->spins, patience->yields))
+            return DPB_OK;
+    } else if (dpb_shm_word_spin(word, meeting, patience->spins, patience->yields)) {
         return DPB_OK;
+    }
     if (deadline_ns == DPB_SHM_LAZY)
         deadline_ns = dpb_clock_now_ns() + comm->timeout_ns;
     return sleep_for(comm, word, progress, meeting, subject, deadline_ns);

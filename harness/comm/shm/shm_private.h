@@ -20,6 +20,7 @@
 #define DPB_SHM_BUFFERS  64
 #define DPB_SHM_TEXT     512
 #define DPB_SHM_EAGER    1024 /* most bytes of an all-reduce that goes with its terms */
+#define DPB_SHM_FEW      16   /* and in the same line */
 
 /* ---- in the segment ---- */
 
@@ -36,12 +37,18 @@ struct dpb_shm_terms {
 /* One rank's part in a collective. Two per rank, used in turn: a rank reaches collective k + 2 only
  * after every rank has reached k + 1, hence finished reading about k. */
 struct dpb_shm_slot {
+    /* Of two ranks: the number of the collective, written last. Number, terms and a few values are
+     * one line, so that one transfer between the cores brings all of them. */
+    _Alignas(DPB_SHM_LINE) _Atomic uint64_t number;
     struct dpb_shm_terms terms;
+    unsigned char few[DPB_SHM_FEW];
     int64_t started_ns;                     /* start() was called: ready for the emulated link */
     int64_t arrived_ns;                     /* the progress thread came to it */
     int64_t taken_from[DPB_COMM_RANKS_MAX]; /* bytes that this rank read from each rank */
     _Alignas(DPB_SHM_LINE) unsigned char eager[DPB_SHM_EAGER]; /* its values, when they are few */
 };
+
+_Static_assert(offsetof(struct dpb_shm_slot, started_ns) == DPB_SHM_LINE, "one line");
 
 /* Calls that the ranks' main threads make together; two per rank, in turn, as above. */
 enum dpb_shm_call_kind {

@@ -105,11 +105,17 @@ static bool is_eager(const struct dpb_shm_comm *comm, const struct dpb_coll *col
            coll->count <= DPB_SHM_EAGER / (int64_t)dpb_dtype_bytes(coll->dtype);
 }
 
+static unsigned char *eager_values(struct dpb_shm_slot *slot, const struct dpb_coll *coll)
+{
+    return coll->count <= DPB_SHM_FEW / (int64_t)dpb_dtype_bytes(coll->dtype) ? slot->few
+                                                                              : slot->eager;
+}
+
 static void sum_eager(struct dpb_shm_comm *comm, const struct dpb_shm_request *request)
 {
     const struct dpb_coll *coll = &request->coll;
-    void *sources[] = {dpb_shm_slot_of(comm, 0, request->number)->eager,
-                       dpb_shm_slot_of(comm, 1, request->number)->eager};
+    void *sources[] = {eager_values(dpb_shm_slot_of(comm, 0, request->number), coll),
+                       eager_values(dpb_shm_slot_of(comm, 1, request->number), coll)};
     void *output = coll->buffer;
     dpb_shm_reduce_all(coll->dtype, sources, 2, &output, 1, 0, coll->count, coll->scale);
 }
@@ -194,7 +200,8 @@ dpb_status dpb_shm_progress_run(struct dpb_shm_comm *comm, struct dpb_shm_reques
     int64_t now_ns = request->timed || emulated ? dpb_clock_now_ns() : 0;
     fill_slot(slot, request, now_ns);
     if (eager)
-        memcpy(slot->eager, coll->buffer, (size_t)coll->count * dpb_dtype_bytes(coll->dtype));
+        memcpy(eager_values(slot, coll), coll->buffer,
+               (size_t)coll->count * dpb_dtype_bytes(coll->dtype));
     else
         memset(slot->taken_from, 0, (size_t)comm->base.size * sizeof(slot->taken_from[0]));
     DPB_TRY(dpb_shm_meet(comm, DPB_SHM_READY, number, &subject, DPB_SHM_LAZY));

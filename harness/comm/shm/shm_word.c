@@ -129,6 +129,19 @@ bool dpb_shm_word_spin(struct dpb_shm_word *word, uint64_t target, int spins, in
     }
 }
 
+bool dpb_shm_spin(const _Atomic uint64_t *number, uint64_t target, int spins, int yields)
+{
+    while (atomic_load_explicit(number, memory_order_acquire) < target) {
+        if (spins-- > 0)
+            pause_cpu();
+        else if (yields-- > 0)
+            sched_yield();
+        else
+            return false;
+    }
+    return true;
+}
+
 void dpb_shm_barrier_arrive(struct dpb_shm_barrier *barrier, uint64_t meeting, int ranks)
 {
     if (atomic_fetch_add(&barrier->arrived, 1) + 1 == meeting * (uint64_t)ranks)

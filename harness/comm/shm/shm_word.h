@@ -51,6 +51,11 @@ enum dpb_shm_wake dpb_shm_word_wait(struct dpb_shm_word *word, uint64_t target, 
  * yields, or when the word is poisoned. */
 bool dpb_shm_word_spin(struct dpb_shm_word *word, uint64_t target, int spins, int yields);
 
+/* Spin until the number is `target` or more; false when it is not after that many pauses and
+ * yields.
+ */
+bool dpb_shm_spin(const _Atomic uint64_t *number, uint64_t target, int spins, int yields);
+
 /* Ranks that meet: the last one to arrive lets all go on, so that each sleeps at most once. */
 struct dpb_shm_barrier {
     _Alignas(DPB_SHM_LINE) _Atomic uint64_t arrived;
