@@ -206,14 +206,12 @@ static void take_message(const struct dpb_explanation *x, const struct dpb_expla
 static dpb_status print_messages(const struct dpb_explanation *x, bool verbose)
 {
     static const struct dpb_text_column with_link[] = {
-            {"unit", DPB_TEXT_NUMBER},     {"message", DPB_TEXT_WORD},
-            {"bytes", DPB_TEXT_NUMBER},    {"can go after", DPB_TEXT_LONG},
-            {"backward", DPB_TEXT_NUMBER}, {"sent", DPB_TEXT_NUMBER},
-            {"link", DPB_TEXT_NUMBER},     {"hides", DPB_TEXT_WORD}};
+            {"unit", DPB_TEXT_NUMBER}, {"message", DPB_TEXT_WORD},    {"bytes", DPB_TEXT_NUMBER},
+            {"after", DPB_TEXT_LONG},  {"backward", DPB_TEXT_NUMBER}, {"sent", DPB_TEXT_NUMBER},
+            {"link", DPB_TEXT_NUMBER}, {"hides", DPB_TEXT_WORD}};
     static const struct dpb_text_column without_link[] = {
-            {"unit", DPB_TEXT_NUMBER},     {"message", DPB_TEXT_WORD},
-            {"bytes", DPB_TEXT_NUMBER},    {"can go after", DPB_TEXT_LONG},
-            {"backward", DPB_TEXT_NUMBER}, {"sent", DPB_TEXT_NUMBER},
+            {"unit", DPB_TEXT_NUMBER}, {"message", DPB_TEXT_WORD},    {"bytes", DPB_TEXT_NUMBER},
+            {"after", DPB_TEXT_LONG},  {"backward", DPB_TEXT_NUMBER}, {"sent", DPB_TEXT_NUMBER},
             {"hides", DPB_TEXT_WORD}};
     struct sheet sheet = {.columns = x->has_link ? with_link : without_link,
                           .column_count = x->has_link ? 8 : 7};
