@@ -87,6 +87,7 @@ struct dpb_tensor dpb_tensor_4d(void *data, int64_t a, int64_t b, int64_t c, int
     X(DPB_OP_SCALE, "scale", struct dpb_scale_args)                                                \
     X(DPB_OP_CAST, "cast", struct dpb_cast_args)                                                   \
     X(DPB_OP_ADD, "add", struct dpb_add_args)                                                      \
+    X(DPB_OP_ORTHOGONALIZE, "orthogonalize", struct dpb_orthogonalize_args)                        \
     X(DPB_OP_GELU_FWD, "gelu-fwd", struct dpb_activation_args)                                     \
     X(DPB_OP_GELU_BWD, "gelu-bwd", struct dpb_activation_args)                                     \
     X(DPB_OP_TANH_FWD, "tanh-fwd", struct dpb_activation_args)                                     \
@@ -293,6 +294,14 @@ struct dpb_cast_args {
 struct dpb_add_args {
     struct dpb_tensor a, b, y; /* the same shape */
     bool relu;
+};
+
+/* Columns of x [rows, columns] become orthonormal, in place: modified Gram-Schmidt (Bjorck 1967), as
+ * PyTorch's PowerSGD hook does it. From the first to the last, a column is divided by its length
+ * plus eps, and its share taken from the later ones. A column of length 0 stays 0 when eps is 0. */
+struct dpb_orthogonalize_args {
+    struct dpb_tensor x;
+    float eps; /* from 0 */
 };
 
 /* tanh:             y = tanh(x);                     dx = dy (1 - y^2), from y

@@ -215,6 +215,16 @@ void put_scale(std::vector<extra_problem> &to)
     put(to, dpb_workload_resnet50_ops.name, DPB_OP_SCALE, args);
 }
 
+// The factor of rank 4 of ResNet-50's largest gradient, as PowerSGD has it.
+void put_orthogonalize(std::vector<extra_problem> &to)
+{
+    addresses at;
+    dpb_orthogonalize_args args = {};
+
+    args.x = dpb_tensor_2d(at.next(), 4608, 4);
+    put(to, dpb_workload_resnet50_ops.name, DPB_OP_ORTHOGONALIZE, args);
+}
+
 } // namespace
 
 std::vector<extra_problem> extra_problems()
@@ -231,5 +241,6 @@ std::vector<extra_problem> extra_problems()
     put_dropout(made);
     put_bias(made);
     put_scale(made);
+    put_orthogonalize(made);
     return made;
 }

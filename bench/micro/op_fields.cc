@@ -365,6 +365,9 @@ std::vector<op_field> op_fields(dpb_op op, void *args)
     case DPB_OP_SCALE:
         c.floats(as<dpb_scale_args>(args).x, as<dpb_scale_args>(args).count, role::updated);
         break;
+    case DPB_OP_ORTHOGONALIZE:
+        c.tensor(as<dpb_orthogonalize_args>(args).x, role::updated)->narrow = false;
+        break;
     case DPB_OP_ADD:
         add(c, as<dpb_add_args>(args));
         break;

@@ -33,6 +33,25 @@ void dpb_args_matmul_text(struct dpb_args_text *text, enum dpb_op op, const void
                  (double)a->beta);
 }
 
+bool dpb_args_orthogonalize_ok(char *why, enum dpb_op op, const void *args)
+{
+    const struct dpb_orthogonalize_args *a = args;
+
+    (void)op;
+    if (!dpb_args_tensor_ok(why, "x", &a->x, 2, DPB_F32))
+        return false;
+    return a->eps >= 0.0f || dpb_args_no(why, "eps is not a number from 0 on");
+}
+
+void dpb_args_orthogonalize_text(struct dpb_args_text *text, enum dpb_op op, const void *args)
+{
+    const struct dpb_orthogonalize_args *a = args;
+
+    (void)op;
+    dpb_args_put_tensor(text, "x", &a->x);
+    dpb_args_put(text, " eps %g", (double)a->eps);
+}
+
 bool dpb_args_relu_ok(char *why, enum dpb_op op, const void *args)
 {
     const struct dpb_relu_args *a = args;

@@ -75,6 +75,7 @@ static const struct rules rules_of[] = {
         [DPB_OP_SCALE] = RULES_F32(scale),
         [DPB_OP_CAST] = RULES_2(cast, true, from, to),
         [DPB_OP_ADD] = RULES(add, y),
+        [DPB_OP_ORTHOGONALIZE] = RULES_NO_BF16(orthogonalize, x),
         [DPB_OP_GELU_FWD] = RULES(activation, x),
         [DPB_OP_GELU_BWD] = RULES(activation, x),
         [DPB_OP_TANH_FWD] = RULES(activation, y),

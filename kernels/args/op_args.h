@@ -43,6 +43,7 @@ bool dpb_args_any_rank_ok(char *why, const char *name, const struct dpb_tensor *
     bool dpb_args_##name##_ok(char *why, enum dpb_op op, const void *args);                        \
     void dpb_args_##name##_text(struct dpb_args_text *text, enum dpb_op op, const void *args)
 DPB_ARGS_FAMILY(matmul); /* dense.c */
+DPB_ARGS_FAMILY(orthogonalize);
 DPB_ARGS_FAMILY(relu);
 DPB_ARGS_FAMILY(bias);
 DPB_ARGS_FAMILY(softmax_xent);

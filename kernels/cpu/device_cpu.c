@@ -364,6 +364,7 @@ static const struct operator operators[] = {
         [DPB_OP_SCALE] = {dpb_cpu_scale, false, NO_BF16},
         [DPB_OP_CAST] = {dpb_cpu_cast, false, BF16},
         [DPB_OP_ADD] = {dpb_cpu_add, false, BF16},
+        [DPB_OP_ORTHOGONALIZE] = {dpb_cpu_orthogonalize, false, NO_BF16},
         [DPB_OP_GELU_FWD] = {dpb_cpu_activation, true, BF16_ONEDNN},
         [DPB_OP_GELU_BWD] = {dpb_cpu_activation, true, BF16_ONEDNN},
         [DPB_OP_TANH_FWD] = {dpb_cpu_activation, true, BF16_ONEDNN},

@@ -237,6 +237,7 @@ static const reference references[] = {
         [DPB_OP_SCALE] = dpb_ref_scale,
         [DPB_OP_CAST] = dpb_ref_cast,
         [DPB_OP_ADD] = dpb_ref_add,
+        [DPB_OP_ORTHOGONALIZE] = dpb_ref_orthogonalize,
         [DPB_OP_GELU_FWD] = dpb_ref_gelu,
         [DPB_OP_GELU_BWD] = dpb_ref_gelu,
         [DPB_OP_TANH_FWD] = dpb_ref_tanh,

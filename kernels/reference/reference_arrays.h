@@ -67,6 +67,7 @@ dpb_status dpb_ref_adagrad(enum dpb_op op, const void *args);
 dpb_status dpb_ref_scale(enum dpb_op op, const void *args);
 dpb_status dpb_ref_cast(enum dpb_op op, const void *args);
 dpb_status dpb_ref_add(enum dpb_op op, const void *args);
+dpb_status dpb_ref_orthogonalize(enum dpb_op op, const void *args);
 dpb_status dpb_ref_gelu(enum dpb_op op, const void *args);
 dpb_status dpb_ref_tanh(enum dpb_op op, const void *args);
 dpb_status dpb_ref_dropout(enum dpb_op op, const void *args);

@@ -879,6 +879,50 @@ static void check_sgd_and_scale(int64_t count)
     op_data_release(&data);
 }
 
+/* Columns of values up to `scale`, against the reference and as a basis. */
+static void check_orthogonalize(int64_t rows, int64_t columns, float scale, float eps)
+{
+    struct op_data data = {0};
+    const int64_t numel = rows * columns;
+    float *start = op_data_f32(&data, numel);
+    float *x[2] = {op_data_f32(&data, numel), op_data_f32(&data, numel)};
+
+    for (int64_t i = 0; i < numel; i++)
+        start[i] *= scale;
+    for (int run = 0; run < 3; run++) {
+        const int set = run > 0;
+        struct dpb_orthogonalize_args args = {.x = dpb_tensor_2d(x[set], rows, columns),
+                                              .eps = eps};
+        const struct op_output out[] = {{x[set], (size_t)numel * sizeof(float), start}};
+
+        op_run(run > 0 ? cpu_pair[run - 1] : NULL, DPB_OP_ORTHOGONALIZE, &args, out, 1);
+        /* values of at most 1, with a rounding for every column before, twice */
+        op_assert_close("orthogonalize", x[set], x[0], NULL, numel, 4.0 * (double)columns + 4.0);
+    }
+    for (int64_t a = 0; a < columns && scale > 0.0f && rows >= columns; a++) {
+        for (int64_t b = 0; b <= a; b++) {
+            double dot = 0.0;
+
+            for (int64_t i = 0; i < rows; i++)
+                dot += (double)x[1][i * columns + a] * (double)x[1][i * columns + b];
+            assert_true(fabs(dot - (a == b)) < 1e-5 + (double)eps * 4.0 / (double)scale);
+        }
+    }
+    op_data_release(&data);
+}
+
+static void test_orthogonalize(void **state)
+{
+    (void)state;
+    check_orthogonalize(1, 1, 1.0f, 0.0f);
+    check_orthogonalize(20, 2, 1.0f, 0.0f);
+    check_orthogonalize(1000, 3, 100.0f, 0.0f);
+    check_orthogonalize(4608, 8, 1e-6f, 0.0f);
+    check_orthogonalize(64, 4, 1.0f, 1e-3f);
+    check_orthogonalize(64, 4, 0.0f, 0.0f); /* stays 0, and is no NaN */
+    check_orthogonalize(64, 4, 0.0f, 1e-8f);
+}
+
 static void test_small_operators(void **state)
 {
     (void)state;
@@ -945,6 +989,7 @@ int main(void)
             cmocka_unit_test_setup_teardown(test_cast_of_special_values_to_fp16, cpu_pair_open,
                                             cpu_pair_close),
             cmocka_unit_test_setup_teardown(test_small_operators, cpu_pair_open, cpu_pair_close),
+            cmocka_unit_test_setup_teardown(test_orthogonalize, cpu_pair_open, cpu_pair_close),
             cmocka_unit_test(test_kernels_share_buffers),
     };
 

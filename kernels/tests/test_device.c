@@ -462,6 +462,7 @@ static void test_args_of_the_others(void **state)
     struct dpb_sigmoid_bce_args binary = {.logits = t, .dlogits = t, .label = &label, .loss = &v};
     struct dpb_sgd_args sgd = {.param = &v, .grad = &v, .momentum = &v, .count = 1};
     struct dpb_scale_args scale = {.x = &v, .count = 1};
+    struct dpb_orthogonalize_args narrow = {.x = dpb_tensor_2d(&v, 1, 1)};
 
     (void)state;
     assert_int_equal(dpb_op_args_check(DPB_OP_RELU_FWD, &relu), DPB_OK);
@@ -513,6 +514,12 @@ static void test_args_of_the_others(void **state)
     assert_int_equal(dpb_op_args_check(DPB_OP_SGD_MOMENTUM, &sgd), DPB_OK);
     sgd.count = -1;
     op_assert_misfit(DPB_OP_SGD_MOMENTUM, &sgd, "count is negative");
+
+    assert_int_equal(dpb_op_args_check(DPB_OP_ORTHOGONALIZE, &narrow), DPB_OK);
+    narrow.eps = -1.0f;
+    op_assert_misfit(DPB_OP_ORTHOGONALIZE, &narrow, "eps is not a number from 0 on");
+    narrow.x.data = NULL;
+    op_assert_misfit(DPB_OP_ORTHOGONALIZE, &narrow, "x");
 
     assert_int_equal(dpb_op_args_check(DPB_OP_SCALE, &scale), DPB_OK);
     scale.x = NULL;

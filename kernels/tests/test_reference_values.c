@@ -369,6 +369,23 @@ static void test_sgd_and_scale(void **state)
     run(DPB_OP_SCALE, &scale);
 }
 
+static void test_orthogonalize(void **state)
+{
+    float x[] = {3, 1, 4, 2}, zero[] = {0, 1, 0, 1};
+    struct dpb_orthogonalize_args args = {.x = dpb_tensor_2d(x, 2, 2)};
+
+    (void)state;
+    run(DPB_OP_ORTHOGONALIZE, &args); /* (3, 4) / 5; (1, 2) - 2.2 (0.6, 0.8) = (-0.32, 0.24) */
+    assert_float_equal(x[0], 0.6f, 1e-7);
+    assert_float_equal(x[2], 0.8f, 1e-7);
+    assert_float_equal(x[1], -0.8f, 1e-6);
+    assert_float_equal(x[3], 0.6f, 1e-6);
+    args.x = dpb_tensor_2d(zero, 2, 2);
+    args.eps = 1.0f;
+    run(DPB_OP_ORTHOGONALIZE, &args); /* divided by sqrt(2) + 1 */
+    assert_values(zero, (float[]){0, 0.41421356f, 0, 0.41421356f}, 4);
+}
+
 static void ignore(void *ctx, enum dpb_log_level level, const char *line)
 {
     (void)ctx;
@@ -393,6 +410,7 @@ int main(void)
             cmocka_unit_test(test_interaction),
             cmocka_unit_test(test_sigmoid_bce),
             cmocka_unit_test(test_sgd_and_scale),
+            cmocka_unit_test(test_orthogonalize),
     };
 
     dpb_log_set_sink(ignore, NULL);
