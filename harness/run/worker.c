@@ -24,7 +24,7 @@
 /* Operators, spans and collectives of one micro-batch of one lane: a parameter has its own in the
  * forward pass, in the backward pass (bias, weights, data, activation) and in the update. */
 #define EVENTS_PER_BATCH_BOUND 512
-#define EVENTS_PER_PARAM_BOUND 6
+#define EVENTS_PER_PARAM_BOUND 8
 
 /* ---- the job ---- */
 
