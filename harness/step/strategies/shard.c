@@ -161,7 +161,7 @@ dpb_status shard_check_optimizer(const struct dpb_strategy_config *config, const
     dpb_error("strategy \"%s\" gives a rank parts of tensors to update, and this optimizer needs "
               "them whole",
               strategy);
-    dpb_log_hint("take --optimizer sgd, adam, adamw or adagrad, or a strategy that leaves tensors "
+    dpb_log_hint("take --optimizer sgd, adamw or adagrad, or a strategy that leaves tensors "
                  "whole, as ddp");
     return DPB_ERR_USAGE;
 }
