@@ -1,0 +1,155 @@
+# dpbench comm: collectives alone.
+
+load helper
+
+
+short=(--sizes "64B,1MB" --iterations 5)
+
+@test "comm: every collective and type, right on every rank; table, records and CSV agree" {
+    dpbench_stdout comm --sizes 64B..4KiB:x8,100000B --iterations 4 --ranks 1,3 \
+        --collective all-reduce,reduce-scatter,all-gather,broadcast,reduce,all-to-all \
+        --dtype fp32,bf16,fp16,int64 --csv out.csv -o out
+    assert_exit 0
+    assert_output '^# all-to-all, 3 ranks, comm shm, algorithm direct, blocking calls, in place; measured'
+    assert_output '^# Out of bounds values : 0 OK$'
+    assert_json out/records.jsonl 'len(d), {r["status"] for r in d} == {"ok"}' '[192, true]'
+    assert_json out/records.jsonl 'sum(r["wrong"] for r in d)' 0
+    assert_json out/records.jsonl '{r["schema"] for r in d} == {"dpb.comm/1"}' true
+    assert_json out/records.jsonl '{len(r["samples_ns"]) for r in d} == {4}' true
+    assert_json out/records.jsonl 'all(r["in_place"] and not r["emulated"] for r in d)' true
+    # busbw by the factors of nccl-tests; n/a with one rank, where they are 0
+    assert_json out/records.jsonl '({r["collective"]: round(r["busbw_factor"], 3) for r in d if r["ranks"] == 3} ==
+        {"all-reduce": 1.333, "reduce-scatter": 0.667, "all-gather": 0.667, "broadcast": 1.0,
+         "reduce": 1.0, "all-to-all": 0.667})' true
+    assert_json out/records.jsonl '(all(abs(r["busbw_bytes_per_s"] / (r["algbw_bytes_per_s"] * r["busbw_factor"]) - 1) < 1e-9
+        and abs(r["algbw_bytes_per_s"] * r["time_ns"]["mean"] / 1e9 / r["size_bytes"] - 1) < 1e-9
+        for r in d if r["ranks"] == 3))' true
+    assert_json out/records.jsonl '[r["busbw_bytes_per_s_reason"] for r in d if r["ranks"] == 1 and r["collective"] == "all-reduce"][0]' \
+        'one rank has no bus'
+    # whole elements, and the same number for each rank of an all-to-all
+    assert_json out/records.jsonl '({r["size_bytes"] for r in d if r["collective"] == "all-to-all" and r["ranks"] == 3
+        and r["dtype"] == "int64"}  == {48, 504, 4080, 99984})' true
+    [ "$(wc -l <out.csv)" -eq 193 ]
+    [ "$(head -n 1 out.csv | cut -d, -f1,9,23)" = collective,size_bytes,wrong ]
+}
+
+@test "comm: all algorithms, both ways to call; bytes on the wire are the formula's" {
+    dpbench_stdout comm "${short[@]}" --ranks 4 --algorithm direct,ring --call blocking,background \
+        --json -o out
+    assert_exit 0
+    printf '%s' "$output" >out.json
+    assert_json out.json 'len(d), sum(r["wrong"] for r in d)' '[8, 0]'
+    assert_json out.json '({(r["algorithm"], r["config"]["call"]) for r in d} ==
+        {(a, c) for a in ("direct", "ring") for c in ("blocking", "background")})' true
+    # 2 (P - 1) / P bytes of each rank: 1,500,000 of 1,000,000
+    assert_json out.json '{b for r in d if r["size_bytes"] == 1000000 for b in r["wire_bytes_per_rank"]} == {1500000}' true
+}
+
+@test "comm: an emulated link is named, and takes its time" {
+    dpbench_stdout comm --sizes 1MB --iterations 5 --ranks 2 --link 1GB/s,100us -o out
+    assert_exit 0
+    assert_output 'EMULATED link 8Gbps,100us'
+    assert_json out/records.jsonl 'd[0]["emulated"], d[0]["comm"]["link"]["latency_ns"]' '[true, 100000]'
+    # 2 alpha + 1 MB at 1 GB/s
+    assert_json out/records.jsonl 'd[0]["time_ns"]["min"] > 1100000' true
+}
+
+@test "comm: wrong sizes, collectives, types and options are usage errors" {
+    for sizes in 0B 8Q 8B..4B 1MiB:x4 8B..1KiB:x1 1B 1KiB,1024B ''; do
+        dpbench comm --sizes "$sizes"
+        assert_usage_error
+    done
+    dpbench comm --collective allreduce
+    assert_usage_error
+    assert_output 'did you mean "all-reduce"'
+    for wrong in '--dtype fp8' '--ranks 0' '--ranks 65' '--algorithm best' '--iterations 0' \
+        '--workload mnist-cnn' '--link 5' '--call never' 'file'; do
+        # shellcheck disable=SC2086 # two words
+        dpbench comm $wrong
+        assert_usage_error
+    done
+    dpbench comm --collective all-to-all --ranks 4 --sizes 8B
+    assert_usage_error
+    assert_output 'at least 16 bytes'
+}
+
+@test "comm: what acts between ranks is refused with one" {
+    dpbench comm --ranks 1 --algorithm ring
+    assert_usage_error
+    dpbench comm "${short[@]}" --ranks 1,2 --algorithm ring -o out
+    assert_exit 0
+    assert_json out/records.jsonl '[r["ranks"] for r in d]' '[1, 1, 2, 2]'
+}
+
+@test "comm: a type that cannot be summed fails with its name, and is recorded" {
+    dpbench comm "${short[@]}" --ranks 2 --dtype uint8 -o out
+    assert_exit 3
+    assert_output 'cannot sum uint8'
+    assert_json out/records.jsonl 'd[0]["status"], "uint8" in d[0]["reason"]' '["failed", true]'
+    dpbench comm "${short[@]}" --ranks 2 --dtype uint8 --collective all-gather -o gather
+    assert_exit 0
+}
+
+@test "comm: kill -9 of a rank: exit 4, the message names it, nobody is left, earlier records stay" {
+    start_dpbench comm --sizes 1MB --iterations 1000000 --ranks 2 -o out
+    wait_for_ranks 2
+    kill -KILL "${ranks[1]}"
+    finish_dpbench 10
+    assert_exit 4
+    assert_output "rank [01].*\b${ranks[1]}\b"
+    assert_output '(SIGKILL|Killed|signal 9)'
+    assert_gone "${ranks[@]}"
+    assert_json out/records.jsonl 'd[0]["status"], d[0]["reason"] != ""' '["failed", true]'
+}
+
+@test "comm: a stopped rank ends at the time-out; SIGINT ends with 130" {
+    start_dpbench comm --sizes 1MB --iterations 1000000 --ranks 2 --stall-timeout 2s -o out
+    wait_for_ranks 2
+    kill -STOP "${ranks[1]}"
+    finish_dpbench 15
+    assert_exit 4
+    assert_output "\b${ranks[1]}\b"
+    assert_gone "${ranks[@]}"
+    assert_json out/records.jsonl 'd[0]["status"]' timeout
+    start_dpbench comm --sizes 1MB --iterations 1000000 --ranks 2 -o second
+    wait_for_ranks 2
+    kill -INT "$background"
+    finish_dpbench 10
+    assert_exit 130
+    assert_gone "${ranks[@]}"
+    assert_json second/records.jsonl 'd[0]["status"]' interrupted
+}
+
+@test "comm: folders and files that cannot be written: exit 3" {
+    with_mount size=4k "$DPBENCH" comm "${short[@]}" --ranks 2 -o out/run
+    assert_exit 3
+    assert_output 'hint: '
+    with_mount ro "$DPBENCH" comm "${short[@]}" --ranks 2 -o out/run
+    assert_exit 3
+    dpbench comm "${short[@]}" --ranks 2 -o fine --csv missing/out.csv
+    assert_exit 3
+    assert_output 'missing/out.csv'
+    assert_output 'Out of bounds values : 0 OK'
+    dpbench comm "${short[@]}" --ranks 2 -o fine
+    assert_exit 2
+    assert_output 'already holds a run'
+    run bash -c 'ulimit -f 4; "$DPBENCH" comm --sizes 64B --iterations 2000 --ranks 2 -o limit' _
+    assert_exit 3
+}
+
+@test "comm: refused under a launcher, and where memory is too small, before any work" {
+    run env OMPI_COMM_WORLD_SIZE=4 "$DPBENCH" comm "${short[@]}"
+    assert_exit 3
+    assert_nothing_written
+    dpbench comm --sizes 1TiB --ranks 2
+    assert_exit 3
+    assert_output 'memory: 2 ranks with buffers of 1.* TiB do not fit'
+    assert_nothing_written
+}
+
+@test "comm: report says that it is for training runs" {
+    dpbench comm "${short[@]}" --ranks 2 -o out
+    dpbench report out
+    assert_exit 5
+    assert_output 'dpb.comm/1'
+}
