@@ -387,6 +387,7 @@ void dpb_content_build(const struct dpb_summary *summary, const struct dpb_repor
         dpb_content_breakdown(summary, document);
         dpb_content_link(summary, document);
         dpb_content_spread(summary, document);
+        dpb_content_tuning(summary, document);
     }
     dpb_content_training(summary, document);
     dpb_content_memory(summary, document);
