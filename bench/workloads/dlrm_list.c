@@ -222,7 +222,8 @@ void dpb_dlrm_list_init_params(const struct dpb_dlrm_list *list, uint64_t seed, 
     int elsewhere = list->shape.tables - list->table_params;
 
     for (int t = 0; t < list->table_params; t++)
-        dpb_dlrm_list_init_table(list, t, seed, param[t]);
+        if (param[t])
+            dpb_dlrm_list_init_table(list, t, seed, param[t]);
     for (int p = list->table_params; p < list->model.param_count; p++) {
         const struct dpb_param_info *info = &list->param[p];
         double spread = info->rank > 1 ? sqrt(2.0 / (double)(info->dim[0] + info->dim[1]))
@@ -230,7 +231,7 @@ void dpb_dlrm_list_init_params(const struct dpb_dlrm_list *list, uint64_t seed, 
         struct dpb_rng rng;
 
         dpb_rng_init(&rng, seed, PARAM_STREAM | (uint64_t)(p + elsewhere));
-        for (int64_t i = 0; i < info->numel; i++)
+        for (int64_t i = 0; param[p] && i < info->numel; i++)
             param[p][i] = (float)(spread * dpb_rng_normal(&rng));
     }
 }

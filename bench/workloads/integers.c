@@ -146,7 +146,7 @@ static dpb_status init_params(dpb_workload *workload, uint64_t seed)
         struct dpb_rng rng;
 
         dpb_rng_init(&rng, seed, PARAM_STREAM | (uint64_t)p);
-        for (int64_t i = 0; i < net->list->param[p].numel; i++)
+        for (int64_t i = 0; net->param[p] && i < net->list->param[p].numel; i++)
             net->param[p][i] =
                     (float)dpb_rng_below(&rng, 2 * GRADIENT_LIMIT + 1) - (float)GRADIENT_LIMIT;
     }

@@ -55,7 +55,7 @@ void dpb_layer_list_init_params(const struct dpb_layer_list *list, uint64_t seed
         struct dpb_rng rng;
 
         dpb_rng_init(&rng, seed, PARAM_STREAM | (uint64_t)p);
-        for (int64_t i = 0; i < list->param[p].numel; i++) {
+        for (int64_t i = 0; param[p] && i < list->param[p].numel; i++) {
             double value = start.scale;
 
             if (start.shape == UNIFORM)

@@ -378,7 +378,7 @@ void dpb_transformer_list_init_params(const struct dpb_transformer_list *list, u
         struct dpb_rng rng;
 
         dpb_rng_init(&rng, seed, PARAM_STREAM | (uint64_t)p);
-        for (int64_t i = 0; i < info->numel; i++)
+        for (int64_t i = 0; param[p] && i < info->numel; i++)
             param[p][i] = info->rank == 2 ? INIT_DEVIATION * (float)dpb_rng_normal(&rng) : constant;
     }
 }

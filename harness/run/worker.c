@@ -474,9 +474,9 @@ static dpb_json *dataset_json(const struct worker *w)
 /* Of all parameters, whole. */
 static dpb_status hash_params(struct worker *w, char hash[24])
 {
-    DPB_TRY(dpb_step_params_begin(w->engine));
-    snprintf(hash, 24, "%016llx", (unsigned long long)dpb_step_param_hash(w->engine));
-    dpb_step_params_end(w->engine);
+    uint64_t number;
+    DPB_TRY(dpb_step_hash(w->engine, &number));
+    snprintf(hash, 24, "%016llx", (unsigned long long)number);
     return DPB_OK;
 }
 

@@ -151,8 +151,9 @@ dpb_status dpb_step_plan_offline(const struct dpb_step_shape *shape, int rank,
                                  const int *ready_order, dpb_strategy **strategy,
                                  struct dpb_unit_plan *plan);
 
-/* XXH3 of all parameters in registration order, then of the workload's replicated state. */
-uint64_t dpb_step_param_hash(const dpb_step_engine *engine);
+/* XXH3 of all parameters in registration order, then of the workload's replicated state. Outside of
+ * steps; collective with a strategy that has parameters in parts. */
+dpb_status dpb_step_hash(dpb_step_engine *engine, uint64_t *hash);
 
 /* Exchange hashes of the parameters, and of the replicated state: DPB_OK when all replicas are
  * identical; DPB_ERR_CHECK when not, logged with the ranks that differ from rank 0. Local and

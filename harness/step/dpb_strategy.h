@@ -214,7 +214,8 @@ struct dpb_strategy_ops {
     dpb_status (*tick)(dpb_strategy *strategy, int64_t now_ns, int64_t *next_ns);
 
     /* With DPB_STRATEGY_SHARDS_PARAMETERS. take: this rank's part of the initial parameters. give:
-     * all of them, whole, into full[param]; collective. Outside of steps. */
+     * they, whole, into full[param]; collective. Parameters with NULL there, the same on every
+     * rank, are left out. Outside of steps. */
     dpb_status (*take_params)(dpb_strategy *strategy, float *const *full);
     dpb_status (*give_params)(dpb_strategy *strategy, float *const *full);
     /* With DPB_STRATEGY_REPLICAS_DIFFER: are all replicas the same now? */

@@ -235,7 +235,8 @@ struct dpb_workload_ops {
     /* param[i] and grad[i]: this rank's memory of parameter i, numel elements, any 4-byte
      * alignment. May be called again between steps (buckets were rebuilt). */
     void (*bind)(dpb_workload *workload, float *const *param, float *const *grad);
-    /* Initial values into the bound parameters; the same on every rank for the same seed. */
+    /* Initial values into the bound parameters; the same on every rank for the same seed. Where
+     * NULL is bound, that parameter is left out. */
     dpb_status (*init_params)(dpb_workload *workload, uint64_t seed);
     /* training false: inference behaviour (running statistics, no dropout). */
     dpb_status (*forward)(dpb_workload *workload, const struct dpb_batch *batch, bool training,

@@ -68,11 +68,12 @@ static uint64_t hash_of_plan(const struct dpb_step_engine *engine, const struct 
     return XXH3_64bits_digest(state);
 }
 
-static void add_params(const struct dpb_step_engine *engine)
+dpb_status engine_hash_run(struct dpb_step_engine *engine, int first, int end)
 {
-    for (int p = 0; p < engine->model->param_count; p++)
+    for (int p = first; p < end; p++)
         XXH3_64bits_update(engine->hash_state, engine->param[p],
                            (size_t)engine->model->params[p].numel * sizeof(float));
+    return DPB_OK;
 }
 
 /* What the workload keeps beside the parameters, alike on every rank. */
@@ -85,11 +86,10 @@ static void add_replicated_state(const struct dpb_step_engine *engine)
             XXH3_64bits_update(engine->hash_state, state.data, (size_t)state.numel * sizeof(float));
 }
 
-static uint64_t hash_of_params(const struct dpb_step_engine *engine)
+static dpb_status hash_params(struct dpb_step_engine *engine)
 {
     XXH3_64bits_reset(engine->hash_state);
-    add_params(engine);
-    return XXH3_64bits_digest(engine->hash_state);
+    return engine_each_run(engine, false, engine_hash_run);
 }
 
 static uint64_t hash_of_state(const struct dpb_step_engine *engine)
@@ -99,12 +99,12 @@ static uint64_t hash_of_state(const struct dpb_step_engine *engine)
     return XXH3_64bits_digest(engine->hash_state);
 }
 
-uint64_t dpb_step_param_hash(const dpb_step_engine *engine)
+dpb_status dpb_step_hash(dpb_step_engine *engine, uint64_t *hash)
 {
-    XXH3_64bits_reset(engine->hash_state);
-    add_params(engine);
+    DPB_TRY(hash_params(engine));
     add_replicated_state(engine);
-    return XXH3_64bits_digest(engine->hash_state);
+    *hash = XXH3_64bits_digest(engine->hash_state);
+    return DPB_OK;
 }
 
 /* ---- comparing them ---- */
@@ -189,9 +189,9 @@ static dpb_status agree_on(struct dpb_step_engine *engine, const char *what, uin
     return st;
 }
 
-dpb_status engine_agree_on_values(struct dpb_step_engine *engine)
+dpb_status engine_agree_on_values(struct dpb_step_engine *engine, uint64_t hash_of_params)
 {
-    DPB_TRY(agree_on(engine, "parameters", hash_of_params(engine)));
+    DPB_TRY(agree_on(engine, "parameters", hash_of_params));
     if (!engine->config.workload->state)
         return DPB_OK;
     return agree_on(engine, "values beside the parameters", hash_of_state(engine));
@@ -209,9 +209,8 @@ dpb_status dpb_step_check_replicas(dpb_step_engine *engine)
 
     if (!dpb_step_is_in_sync(engine)) /* then they cannot be wrong */
         return DPB_OK;
-    DPB_TRY(engine_full_params_begin(engine));
-    st = engine_agree_on_values(engine);
-    engine_full_params_end(engine);
+    DPB_TRY(hash_params(engine));
+    st = engine_agree_on_values(engine, XXH3_64bits_digest(engine->hash_state));
 
     /* The caller may go on: a later failure of this rank alone must still be told to the others. */
     engine->failed_by_all = false;

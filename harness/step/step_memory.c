@@ -264,8 +264,7 @@ static void free_floats(struct dpb_step_engine *engine, float **floats)
 static dpb_status alloc_params(struct dpb_step_engine *engine)
 {
     engine->param_arena_bytes = lay_out_params(engine->model, NULL, NULL);
-    if (engine->strategy_flags &
-        (DPB_STRATEGY_SHARDS_PARAMETERS | DPB_STRATEGY_HOLDS_PARAMETERS))
+    if (engine->strategy_flags & (DPB_STRATEGY_SHARDS_PARAMETERS | DPB_STRATEGY_HOLDS_PARAMETERS))
         return DPB_OK;
     DPB_TRY(alloc_floats(engine, engine->param_arena_bytes, &engine->params));
     lay_out_params(engine->model, engine->params, engine->param);
@@ -332,8 +331,8 @@ static bool is_in_parts(const struct dpb_step_engine *engine)
     return engine->strategy_flags & DPB_STRATEGY_SHARDS_PARAMETERS;
 }
 
-/* All parameters in memory of their own, where the workload finds them. */
-static dpb_status gather_begin(struct dpb_step_engine *engine)
+/* Parameters get memory of their own, of so many bytes. */
+static dpb_status gather_begin(struct dpb_step_engine *engine, int64_t bytes)
 {
     const size_t params = (size_t)engine->model->param_count;
 
@@ -341,10 +340,7 @@ static dpb_status gather_begin(struct dpb_step_engine *engine)
     if (!engine->parted)
         return no_memory("its tables");
     memcpy(engine->parted, engine->param, params * sizeof(*engine->parted));
-    DPB_TRY(alloc_floats(engine, engine->param_arena_bytes, &engine->params));
-    lay_out_params(engine->model, engine->params, engine->param);
-    engine->config.workload->bind(engine->workload, engine->param, engine->grad);
-    return DPB_OK;
+    return alloc_floats(engine, bytes, &engine->params);
 }
 
 static void gather_end(struct dpb_step_engine *engine)
@@ -377,9 +373,12 @@ dpb_status engine_full_params_begin(struct dpb_step_engine *engine)
 
     if (!is_in_parts(engine))
         return DPB_OK;
-    st = gather_begin(engine);
-    if (st >= 0)
+    st = gather_begin(engine, engine->param_arena_bytes);
+    if (st >= 0) {
+        lay_out_params(engine->model, engine->params, engine->param);
+        engine->config.workload->bind(engine->workload, engine->param, engine->grad);
         st = give(engine);
+    }
     if (st < 0)
         gather_end(engine);
     return st;
@@ -398,20 +397,88 @@ dpb_status engine_take_params(struct dpb_step_engine *engine)
                    : DPB_OK;
 }
 
-static dpb_status init_and_take(struct dpb_step_engine *engine)
+/* ---- run by run ---- */
+
+/* Parameters that follow one another in one unit: they are gathered together. */
+static int end_of_run(const struct dpb_step_engine *engine, int first)
 {
-    DPB_TRY(engine->config.workload->init_params(engine->workload, engine->config.seed));
-    DPB_TRY(engine_agree_on_values(engine));
+    const struct dpb_unit_plan *plan = engine_plan(engine);
+    int end = first + 1;
+
+    while (end < plan->param_count && plan->unit_of[end] == plan->unit_of[first])
+        end++;
+    return end;
+}
+
+/* The run in engine->params, and no other parameter anywhere. Returns its bytes. */
+static int64_t lay_out_run(struct dpb_step_engine *engine, int first, int end)
+{
+    int64_t bytes = 0;
+
+    for (int p = 0; p < engine->model->param_count; p++) {
+        const bool is_in_run = p >= first && p < end;
+
+        if (engine->params)
+            engine->param[p] = is_in_run ? engine->params + bytes / (int64_t)sizeof(float) : NULL;
+        bytes += is_in_run ? aligned_bytes(engine->model->params[p].numel) : 0;
+    }
+    return bytes;
+}
+
+static int64_t largest_run_bytes(struct dpb_step_engine *engine)
+{
+    int64_t largest = 0;
+
+    for (int first = 0, end; first < engine->model->param_count; first = end) {
+        end = end_of_run(engine, first);
+        const int64_t bytes = lay_out_run(engine, first, end);
+
+        largest = bytes > largest ? bytes : largest;
+    }
+    return largest;
+}
+
+static dpb_status make_run(struct dpb_step_engine *engine, bool is_new)
+{
+    const struct dpb_workload_ops *workload = engine->config.workload;
+
+    if (!is_new)
+        return give(engine);
+    workload->bind(engine->workload, engine->param, engine->grad);
+    return workload->init_params(engine->workload, engine->config.seed);
+}
+
+dpb_status engine_each_run(struct dpb_step_engine *engine, bool is_new, engine_run use)
+{
+    const int params = engine->model->param_count;
+    dpb_status st;
+
+    if (!is_in_parts(engine) || engine->parted) {
+        if (is_new)
+            DPB_TRY(engine->config.workload->init_params(engine->workload, engine->config.seed));
+        return use(engine, 0, params);
+    }
+    st = gather_begin(engine, largest_run_bytes(engine));
+    for (int first = 0, end; st >= 0 && first < params; first = end) {
+        end = end_of_run(engine, first);
+        lay_out_run(engine, first, end);
+        st = make_run(engine, is_new);
+        if (st >= 0)
+            st = use(engine, first, end);
+    }
+    gather_end(engine);
+    return st;
+}
+
+static dpb_status hash_and_take(struct dpb_step_engine *engine, int first, int end)
+{
+    DPB_TRY(engine_hash_run(engine, first, end));
     return engine_take_params(engine);
 }
 
 dpb_status engine_init_params(struct dpb_step_engine *engine)
 {
-    dpb_status st;
-
-    if (is_in_parts(engine))
-        DPB_TRY(gather_begin(engine));
-    st = init_and_take(engine);
-    engine_full_params_end(engine);
-    return st;
+    XXH3_64bits_reset(engine->hash_state);
+    DPB_TRY(engine_each_run(engine, true, hash_and_take));
+    return engine_agree_on_values(engine, XXH3_64bits_digest(engine->hash_state));
 }

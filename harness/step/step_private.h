@@ -140,6 +140,11 @@ dpb_status engine_full_params_begin(struct dpb_step_engine *engine);
 void engine_full_params_end(struct dpb_step_engine *engine);
 /* The strategy takes its part of what param[] has now, between those two. */
 dpb_status engine_take_params(struct dpb_step_engine *engine);
+/* Call `use` for parameters `first` to `end` - 1, which are whole in param[], until all were, in
+ * registration order: all at once, or, where the strategy has them in parts, those of a unit, so
+ * that no rank ever has all. `is_new`: with initial values. Collective. */
+typedef dpb_status (*engine_run)(struct dpb_step_engine *engine, int first, int end);
+dpb_status engine_each_run(struct dpb_step_engine *engine, bool is_new, engine_run use);
 
 /* ---- exchange.c: the services for workloads (dpb_rank_services) ---- */
 
@@ -158,9 +163,11 @@ void engine_exchanges_free(struct dpb_step_engine *engine);
 dpb_status engine_agree_on_run(struct dpb_step_engine *engine);
 /* Do all ranks have this plan? DPB_ERR_MISMATCH with the ranks. */
 dpb_status engine_agree_on_plan(struct dpb_step_engine *engine, const struct dpb_unit_plan *plan);
-/* Have all ranks the same in param[], and the same replicated state? DPB_ERR_CHECK with the ranks.
- */
-dpb_status engine_agree_on_values(struct dpb_step_engine *engine);
+/* Add parameters to hash_state. */
+dpb_status engine_hash_run(struct dpb_step_engine *engine, int first, int end);
+/* Have all ranks this hash of the parameters, and the same replicated state? DPB_ERR_CHECK with the
+ * ranks. */
+dpb_status engine_agree_on_values(struct dpb_step_engine *engine, uint64_t hash_of_params);
 /* Make rank 0's ready order everybody's, as PyTorch's reducer does with rank 0's buckets. Uses the
  * gradient arena, whose contents are lost. */
 dpb_status engine_adopt_ready_order(struct dpb_step_engine *engine);

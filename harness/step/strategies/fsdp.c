@@ -529,11 +529,23 @@ static dpb_status fsdp_take_params(dpb_strategy *strategy, float *const *full)
         struct shard_part part;
 
         while (shard_next(&walk, &part))
-            DPB_TRY(shard_copy(self->services.launcher, "shard.take",
-                               self->params + self->units.unit[u].shard_at + part.at - walk.from,
-                               full[part.param] + part.first, part.count));
+            if (full[part.param])
+                DPB_TRY(shard_copy(self->services.launcher, "shard.take",
+                                   self->params + self->units.unit[u].shard_at + part.at -
+                                           walk.from,
+                                   full[part.param] + part.first, part.count));
     }
     return await_stream(self);
+}
+
+static bool is_wanted(const struct fsdp *self, int unit, float *const *full)
+{
+    const struct dpb_unit *of = &self->plan->units[unit];
+
+    for (int m = 0; m < of->member_count; m++)
+        if (full[self->plan->member[of->first_member + m]])
+            return true;
+    return false;
 }
 
 static dpb_status fsdp_give_params(dpb_strategy *strategy, float *const *full)
@@ -547,11 +559,14 @@ static dpb_status fsdp_give_params(dpb_strategy *strategy, float *const *full)
         struct shard_walk walk = unit_walk(self, u, -1);
         struct shard_part part;
 
+        if (!is_wanted(self, u, full))
+            continue;
         DPB_TRY(start_gather(self, u));
         DPB_TRY(finish_gather(self, u));
         while (shard_next(&walk, &part))
-            DPB_TRY(shard_copy(self->services.launcher, "shard.give", full[part.param],
-                               whole + part.at, part.count));
+            if (full[part.param])
+                DPB_TRY(shard_copy(self->services.launcher, "shard.give", full[part.param],
+                                   whole + part.at, part.count));
         DPB_TRY(await_stream(self));
         DPB_TRY(reshard(self, u));
     }

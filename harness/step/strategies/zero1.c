@@ -477,8 +477,9 @@ static dpb_status zero1_take_params(dpb_strategy *strategy, float *const *full)
     const struct zero1 *self = (const struct zero1 *)strategy;
 
     for (int p = 0; p < self->model->param_count; p++)
-        memcpy(self->params + self->place[p], full[p],
-               (size_t)self->model->params[p].numel * sizeof(float));
+        if (full[p])
+            memcpy(self->params + self->place[p], full[p],
+                   (size_t)self->model->params[p].numel * sizeof(float));
     return DPB_OK;
 }
 
@@ -492,8 +493,9 @@ static dpb_status zero1_give_params(dpb_strategy *strategy, float *const *full)
         DPB_TRY(finish_gathers(self));
     }
     for (int p = 0; p < self->model->param_count; p++)
-        memcpy(full[p], self->params + self->place[p],
-               (size_t)self->model->params[p].numel * sizeof(float));
+        if (full[p])
+            memcpy(full[p], self->params + self->place[p],
+                   (size_t)self->model->params[p].numel * sizeof(float));
     return DPB_OK;
 }
 

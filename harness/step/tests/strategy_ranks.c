@@ -143,6 +143,7 @@ static void work(struct strategy_run *run, int rank, dpb_device *device, dpb_com
         int64_t samples;
         double loss_sum;
 
+        report->hash = tiny_hash(engine);
         count_messages(engine, rank, run->ranks, report);
         weigh(engine, &config, rank, run->ranks, report);
         if (dpb_step_evaluate(engine, &test_source, &report->correct, &samples, &loss_sum) < 0)
@@ -268,6 +269,7 @@ void strategy_run_expect_none(struct strategy_run *run)
         const struct strategy_report *report = &run->report[r];
 
         assert_int_equal(report->elements, expected->elements);
+        assert_true(report->hash == expected->hash);
         for (int step = 0; step < STRATEGY_STEPS; step++)
             if (memcmp(report->params[step], expected->params[step],
                        (size_t)expected->elements * sizeof(float)) != 0)

@@ -16,6 +16,7 @@ struct strategy_report {
     int64_t steps;
     int64_t elements;
     float params[STRATEGY_STEPS][STRATEGY_ELEMENTS_MAX]; /* after each step, all of them */
+    uint64_t hash;                                       /* of them, after the last */
     int64_t correct;                                     /* of an evaluation after the last step */
     /* of the last step */
     int64_t collectives, wire_bytes;

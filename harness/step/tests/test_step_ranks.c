@@ -98,7 +98,7 @@ static void train(struct run *run, int rank, dpb_step_engine *engine)
         report->correct[step] = times.correct;
         if (step == 1 && rank == run->plant_rank)
             dpb_step_plant_divergence(engine);
-        report->hash[step] = dpb_step_param_hash(engine);
+        report->hash[step] = tiny_hash(engine);
         report->replicas = dpb_step_check_replicas(engine);
         if (report->replicas != DPB_OK)
             return;

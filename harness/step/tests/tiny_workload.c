@@ -178,7 +178,7 @@ static void tiny_bind(dpb_workload *workload, float *const *param, float *const 
 static dpb_status tiny_init(dpb_workload *workload, uint64_t seed)
 {
     for (int p = 0; p < param_count(workload); p++)
-        for (int64_t i = 0; i < tiny_params[p].numel; i++)
+        for (int64_t i = 0; workload->param[p] && i < tiny_params[p].numel; i++)
             workload->param[p][i] = tiny_initial(p, i, seed);
     return DPB_OK;
 }
@@ -392,6 +392,13 @@ const struct dpb_workload_ops tiny_workload_ops = {
         .update = tiny_update,
         .activation_bytes = tiny_activation_bytes,
 };
+
+uint64_t tiny_hash(dpb_step_engine *engine)
+{
+    uint64_t hash;
+
+    return dpb_step_hash(engine, &hash) < 0 ? 0 : hash;
+}
 
 static dpb_status next_batch(void *ctx, int64_t step, struct dpb_batch *batch)
 {

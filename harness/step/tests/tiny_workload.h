@@ -66,6 +66,9 @@ float tiny_target(int param, int64_t element, int64_t id);
 double tiny_loss(int64_t id);
 bool tiny_is_correct(int64_t id);
 
+/* dpb_step_hash(), 0 after a failure. */
+uint64_t tiny_hash(dpb_step_engine *engine);
+
 /* A source of batches: of every global batch of `global_batch` consecutive samples the `count` from
  * `first` on. DPB_END after `steps` batches. */
 #define TINY_BATCH_MAX 64
