@@ -32,6 +32,17 @@ enum dpb_ddp_compat {
     DPB_DDP_COMPAT_1_10
 };
 
+#define DPB_POWERSGD_RANK     1
+#define DPB_POWERSGD_START    2 /* PyTorch: 1000 */
+#define DPB_POWERSGD_MIN_RATE 2.0
+
+/* Options of its hook powersgd; of the others: {0}. */
+struct dpb_powersgd_options {
+    int64_t rank, start_step; /* start_step: first steps, which are not compressed */
+    double min_rate, epsilon;
+    bool error_feedback, warm_start;
+};
+
 /* Options of ddp. */
 struct dpb_ddp_options {
     int64_t bucket_bytes;
@@ -43,6 +54,7 @@ struct dpb_ddp_options {
     int compat; /* enum dpb_ddp_compat */
     bool gradient_as_bucket_view, broadcast_buffers, find_unused, static_graph;
     bool last_bucket_cap;
+    struct dpb_powersgd_options powersgd;
 };
 
 /* TensorFlow MirroredStrategy. */

@@ -145,6 +145,23 @@ load helper
     assert_output 'by the rows of one batch'
 }
 
+@test "PowerSGD sends little, holds what was predicted, and refuses what cannot take effect" {
+    dpbench run --data synthetic --workload mnist-mlp --ranks 2 --batch-per-rank 4 --steps 6 --warmup 3 \
+        --trace-steps 2 --probe-retries 0 --hook powersgd --powersgd-rank 2 -o out
+    assert_exit 0
+    # three matrices, in one or two buckets
+    assert_json out/records.jsonl 'd[0]["communication"]["wire_bytes_per_step"] < 60000' true
+    assert_json out/records.jsonl '[d[0]["memory"]["predicted"][k] == d[0]["memory"]["parts"][k] for k in ("communication", "strategy")]' \
+        '[true, true]'
+    assert_json out/records.jsonl 'd[0]["verified"]["replicas_identical"]' true
+    dpbench run "${quick[@]}" --ranks 2 --powersgd-rank 2
+    assert_exit 2
+    assert_output 'cannot take effect without its hook'
+    dpbench run "${quick[@]}" --ranks 2 --hook powersgd --powersgd-start 1
+    assert_exit 2
+    assert_output 'must be at least 2 with error feedback'
+}
+
 @test "local SGD communicates in one of so many steps" {
     for every in 1 4; do
         dpbench run --data synthetic --workload mnist-mlp --ranks 2 --batch-per-rank 4 --steps 8 \

@@ -90,6 +90,14 @@ load helper
     assert_output '^ok +integer parameters equal one big batch, bit by bit'
 }
 
+@test "verify says why compressed gradients are not compared with one big batch" {
+    dpbench verify --data synthetic --workload mnist-mlp --ranks 3 --batch-per-rank 4 --hook powersgd
+    assert_exit 0
+    assert_output '^ok +replicas identical after every step'
+    assert_output 'skipped: compressed gradients are rounded, or lack a part'
+    assert_output '^ok +a planted divergence is found'
+}
+
 @test "verify compares replicas of local SGD where they are synchronised, and plants there" {
     dpbench verify --data synthetic --workload mnist-mlp --ranks 3 --batch-per-rank 4 \
         --strategy local-sgd --sync-every 3

@@ -17,6 +17,7 @@
 #include "ddp_buckets.h"
 #include "ddp_buffers.h"
 #include "ddp_hook.h"
+#include "ddp_powersgd.h"
 #include "ddp_usage.h"
 #include "dpb_log.h"
 #include "ready_set.h"
@@ -64,6 +65,7 @@ static const struct ddp_hook_ops *const hooks[] = {
         [DPB_DDP_HOOK_ALLREDUCE] = &ddp_hook_allreduce_ops,
         [DPB_DDP_HOOK_FP16] = &ddp_hook_fp16_ops,
         [DPB_DDP_HOOK_BF16] = &ddp_hook_bf16_ops,
+        [DPB_DDP_HOOK_POWERSGD] = &ddp_hook_powersgd_ops,
 };
 
 /* ---- what the options say ---- */
@@ -160,6 +162,7 @@ static dpb_status ddp_open(const struct dpb_strategy_config *config, dpb_strateg
         dpb_error("strategy \"ddp\": bucket sizes must be at least 1 byte");
         return DPB_ERR_USAGE;
     }
+    DPB_TRY(ddp_powersgd_check(options));
     self = calloc(1, sizeof(*self));
     if (!self) {
         dpb_error("strategy \"ddp\": out of memory");
@@ -649,6 +652,7 @@ static const struct dpb_choice hook_choices[] = {
         {"allreduce", DPB_DDP_HOOK_ALLREDUCE, "divide the bucket, then all-reduce it"},
         {"fp16", DPB_DDP_HOOK_FP16, "cast to fp16, divide and all-reduce in it, cast back"},
         {"bf16", DPB_DDP_HOOK_BF16, "the same with bf16"},
+        {"powersgd", DPB_DDP_HOOK_POWERSGD, "send two thin factors of each matrix (PowerSGD)"},
         {0},
 };
 
@@ -756,6 +760,72 @@ static const struct dpb_option ddp_rows[] = {
                 .default_text = "off",
                 .category = "Communication",
                 .help = "--first-bucket limits the last bucket (DDP_SET_LAST_BUCKET_CAP=1)",
+                .flags = DPB_OPT_COMM_ONLY,
+        },
+        {
+                .name = "powersgd-rank",
+                .type = DPB_OPT_INT,
+                .offset = offsetof(struct dpb_ddp_options, powersgd.rank),
+                .default_text = "1",
+                .min = 1,
+                .max = 1e6,
+                .category = "Communication",
+                .help = "columns of the factors (matrix_approximation_rank)",
+                .flags = DPB_OPT_COMM_ONLY,
+        },
+        {
+                .name = "powersgd-start",
+                .type = DPB_OPT_INT,
+                .offset = offsetof(struct dpb_ddp_options, powersgd.start_step),
+                .default_text = "2",
+                .min = 0,
+                .max = 1e9,
+                .category = "Communication",
+                .unit = "steps",
+                .help = "first steps, which are not compressed (start_powerSGD_iter, 1000 in "
+                        "PyTorch); at least 2 with error feedback or warm start",
+                .flags = DPB_OPT_COMM_ONLY,
+        },
+        {
+                .name = "powersgd-min-rate",
+                .type = DPB_OPT_FLOAT,
+                .offset = offsetof(struct dpb_ddp_options, powersgd.min_rate),
+                .default_text = "2",
+                .min = 1e-6,
+                .max = 1e6,
+                .category = "Communication",
+                .help = "a gradient is compressed when it shrinks by more than this "
+                        "(min_compression_rate)",
+                .flags = DPB_OPT_COMM_ONLY,
+        },
+        {
+                .name = "powersgd-error-feedback",
+                .type = DPB_OPT_BOOL,
+                .offset = offsetof(struct dpb_ddp_options, powersgd.error_feedback),
+                .default_text = "on",
+                .category = "Communication",
+                .help = "add what compression left out to the next gradient",
+                .flags = DPB_OPT_COMM_ONLY,
+        },
+        {
+                .name = "powersgd-warm-start",
+                .type = DPB_OPT_BOOL,
+                .offset = offsetof(struct dpb_ddp_options, powersgd.warm_start),
+                .default_text = "on",
+                .category = "Communication",
+                .help = "begin with the factors of the last step; off: with random ones",
+                .flags = DPB_OPT_COMM_ONLY,
+        },
+        {
+                .name = "powersgd-epsilon",
+                .type = DPB_OPT_FLOAT,
+                .offset = offsetof(struct dpb_ddp_options, powersgd.epsilon),
+                .default_text = "0",
+                .min = 0,
+                .max = 1,
+                .category = "Communication",
+                .help = "added to a column's length before dividing by it "
+                        "(orthogonalization_epsilon)",
                 .flags = DPB_OPT_COMM_ONLY,
         },
 };
