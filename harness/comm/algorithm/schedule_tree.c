@@ -190,13 +190,23 @@ static int64_t way_rounds(const struct dpb_schedule *schedule)
     return 2 * (chunk_count(schedule) + tree_height(schedule->ranks) - 1);
 }
 
-int64_t dpb_schedule_tree_rounds(const struct dpb_schedule *schedule)
+/* Rounds of the one direction that must have passed before the root can begin with the other: until
+ * its first chunk is complete. */
+static int64_t lead_rounds(const struct dpb_schedule *schedule)
 {
-    int ways = schedule->kind == DPB_COLL_ALL_REDUCE ? 2 : 1;
-    return ways * tree_count(schedule) * way_rounds(schedule);
+    return 2 * (tree_height(schedule->ranks) - 1);
 }
 
-/* Two trees take turns. */
+int64_t dpb_schedule_tree_rounds(const struct dpb_schedule *schedule)
+{
+    int64_t rounds = way_rounds(schedule);
+    if (schedule->kind == DPB_COLL_ALL_REDUCE)
+        rounds = 2 * (rounds + lead_rounds(schedule));
+    return tree_count(schedule) * rounds;
+}
+
+/* Two trees take turns, and so do the two directions of an all-reduce: while sums still go up, the
+ * first ones are on their way down. */
 void dpb_schedule_tree(const struct dpb_schedule *schedule, int64_t round,
                        struct dpb_schedule_step *step)
 {
@@ -204,10 +214,12 @@ void dpb_schedule_tree(const struct dpb_schedule *schedule, int64_t round,
     const struct tree tree = tree_of(schedule, (int)(round % trees));
     const struct node node = node_of(tree.ranks, number_of(&tree, schedule->rank));
     round /= trees;
-    if (schedule->kind == DPB_COLL_BROADCAST)
-        go_down(schedule, &tree, &node, round, step);
-    else if (round < way_rounds(schedule))
+    if (schedule->kind == DPB_COLL_REDUCE)
         go_up(schedule, &tree, &node, round, step);
+    else if (schedule->kind == DPB_COLL_BROADCAST)
+        go_down(schedule, &tree, &node, round, step);
+    else if (round % 2 == 0)
+        go_up(schedule, &tree, &node, round / 2, step);
     else
-        go_down(schedule, &tree, &node, round - way_rounds(schedule), step);
+        go_down(schedule, &tree, &node, round / 2 - lead_rounds(schedule), step);
 }
