@@ -59,13 +59,28 @@ static void take_more(struct dpb_document *document, double ns, bool is_first)
     dpb_document_take(document, &text);
 }
 
+/* "ddp", or "ddp, bucket 1MiB" where more varies. */
+static void append_name(const struct dpb_axes *axes, const struct dpb_cell_summary *cell,
+                        struct dpb_str *out)
+{
+    struct dpb_axes others = *axes;
+    struct dpb_str rest = {0};
+
+    others.many_runs = false; /* the heading names the run */
+    dpb_view_axes(&others, cell, "strategy", &rest);
+    dpb_str_append(out, dpb_cell_axis(cell, "strategy"));
+    if (rest.length > 0)
+        dpb_str_appendf(out, ", %s", rest.text);
+    dpb_str_release(&rest);
+}
+
 static void add_row(const struct group *group, size_t row, const struct dpb_axes *axes,
                     struct dpb_document *document)
 {
     const struct dpb_cell_summary *cell = group->cells[row], *first = group->cells[0];
     struct dpb_str text = {0};
 
-    dpb_view_axes(axes, cell, NULL, &text);
+    append_name(axes, cell, &text);
     dpb_document_take(document, &text);
     take_ms(document, cell->step_median_ns);
     take_ms(document, dpb_interval_half(cell->step_ci95_ns));
@@ -89,14 +104,42 @@ static size_t pairs_turned(const struct group *group)
     return turned;
 }
 
+/* Those whose repeats are not told apart from the first's. */
+static void add_caution(const struct group *group, const struct dpb_axes *axes,
+                        struct dpb_document *document)
+{
+    struct dpb_str text = {0};
+    bool few = false;
+    size_t found = 0;
+
+    for (size_t i = 1; i < group->count; i++) {
+        struct dpb_interval95 ci95;
+
+        dpb_cell_speedup(group->cells[0], group->cells[i], &ci95);
+        if (ci95.low > 1)
+            continue;
+        few = few || !isfinite(ci95.low);
+        dpb_str_append(&text, found++ ? "; " : "The repeats do not tell the first from: ");
+        append_name(axes, group->cells[i], &text);
+    }
+    if (found == 0)
+        return;
+    dpb_str_append(&text, few ? " (an interval takes two repeats)." : ".");
+    if (text.failed)
+        document->failed = true;
+    else
+        dpb_document_paragraph(document, text.text);
+    dpb_str_release(&text);
+}
+
 static void add_explanation(const struct group *group, struct dpb_document *document)
 {
     const struct dpb_cell_summary *first = group->cells[0], *last = group->cells[group->count - 1];
     size_t pairs = group->count * (group->count - 1) / 2, turned = pairs_turned(group);
     struct dpb_str text = {0};
 
-    dpb_str_appendf(&text, "From the first to the last of them a traced step gets longer by ");
-    append_more(last->span_ns - first->span_ns, &text);
+    dpb_str_append(&text, "From the first to the last of them a traced step gets longer by ");
+    dpb_view_number((last->span_ns - first->span_ns) / 1e6, 2, &text);
     dpb_str_append(&text, " ms: exposed communication ");
     append_more(last->exposed_ns - first->exposed_ns, &text);
     dpb_str_append(&text, " ms, computing ");
@@ -123,9 +166,9 @@ static void add_group(const struct group *group, const struct dpb_axes *axes,
                                                  "exposed comm. (ms)",
                                                  "overlapped (% of comm.)",
                                                  "span above the first's (ms)",
-                                                 "of it exposed comm.",
-                                                 "of it compute",
-                                                 "of it idle"};
+                                                 "of it exposed comm. (ms)",
+                                                 "of it compute (ms)",
+                                                 "of it idle (ms)"};
     struct dpb_str heading = {0};
     bool traced = true;
 
@@ -147,6 +190,7 @@ static void add_group(const struct group *group, const struct dpb_axes *axes,
     }
     if (traced)
         add_explanation(group, document);
+    add_caution(group, axes, document);
 }
 
 void dpb_content_strategies(const struct dpb_summary *summary, struct dpb_document *document)
