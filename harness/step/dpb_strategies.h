@@ -75,6 +75,9 @@ enum dpb_cross_device_ops {
 struct dpb_mirrored_options {
     int cross_device_ops; /* enum dpb_cross_device_ops */
     int64_t num_packs;    /* 0: every gradient by itself */
+    /* With num_packs 0: neighbours of at most so many bytes travel together, as long as the last of
+     * them is at most so many places behind the first; 0 bytes: none */
+    int64_t small_bytes, small_extent;
 };
 
 /* Local SGD. */

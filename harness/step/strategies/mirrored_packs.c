@@ -7,6 +7,7 @@
 #include "launch_copy.h"
 
 #define PACKS_UNDER_WAY_MAX 256 /* a communicator has room for so many, twice */
+#define COPY_ALIGN_BYTES    64  /* a cache line */
 
 /* ---- the rules ---- */
 
@@ -44,6 +45,22 @@ int mwms_group_by_size(const int64_t *bytes, int count, int64_t bytes_per_pack, 
     return packs;
 }
 
+int mirrored_extract_runs(const int *number, int count, int64_t extent_max, int *run_of)
+{
+    int runs = 0, first = 0;
+
+    for (int i = 1; i <= count; i++) {
+        if (i < count && number[i] == number[i - 1] + 1 &&
+            number[i - 1] - number[first] <= extent_max)
+            continue;
+        for (int k = first; k < i; k++)
+            run_of[k] = i - first > 1 ? runs : -1;
+        runs += i - first > 1;
+        first = i;
+    }
+    return runs;
+}
+
 /* ---- open and plan ---- */
 
 void mirrored_packs_open(struct mirrored_packs *self, const struct dpb_strategy_ops *ops,
@@ -52,7 +69,8 @@ void mirrored_packs_open(struct mirrored_packs *self, const struct dpb_strategy_
     self->base.ops = ops;
     self->world_size = config->world_size;
     self->services = config->services;
-    self->has_copies = self->has_copies && self->world_size > 1;
+    if (self->world_size == 1)
+        self->copies_from = 0;
 }
 
 void mirrored_packs_close(dpb_strategy *strategy)
@@ -62,6 +80,7 @@ void mirrored_packs_close(dpb_strategy *strategy)
     if (!self)
         return;
     ready_set_release(&self->ready);
+    free(self->copy_offset);
     free(self->pending);
     free(self->pack);
     free(self);
@@ -75,20 +94,48 @@ static void reset(struct mirrored_packs *self)
     self->next_pack = self->waited = 0;
 }
 
-/* Packs of no elements are left out, but counted. */
-static void cut_unit(struct mirrored_packs *self, const struct dpb_unit_plan *plan, int unit,
-                     int64_t packs)
+/* The gradient of a unit that is ready last. */
+static int last_ready(const struct dpb_model *model, const struct dpb_unit_plan *plan, int unit)
 {
-    const struct dpb_unit *of = &plan->units[unit];
+    for (int i = model->param_count - 1; i >= 0; i--) {
+        const int p = model->ready_order ? model->ready_order[i] : model->param_count - 1 - i;
+
+        if (plan->unit_of[p] == unit)
+            return p;
+    }
+    return plan->member[plan->units[unit].first_member];
+}
+
+/* Packs of no elements are left out, but counted. */
+static void cut_unit(struct mirrored_packs *self, int unit, int64_t packs)
+{
+    const struct dpb_unit *of = &self->plan->units[unit];
+    const int param = last_ready(self->ready.model, self->plan, unit);
 
     for (int64_t i = 0; i < packs; i++) {
         /* A value that is not packed has the place of its variable in the list of gradients. */
-        const int64_t index = packs == 1 ? plan->member[of->first_member] : i;
-        struct mirrored_pack pack = {.unit = unit, .root = (int)(index % self->roots)};
+        const int64_t index = packs == 1 ? self->plan->member[of->first_member] : i;
+        struct mirrored_pack pack = {
+                .unit = unit, .root = (int)(index % self->roots), .param = param};
 
         pack.count = mirrored_pack_elements(of->elements, packs, i, &pack.first);
         if (pack.count > 0)
             self->pack[self->pack_count++] = pack;
+    }
+}
+
+static void place_copies(struct mirrored_packs *self)
+{
+    self->copy_bytes = 0;
+    for (int u = 0; u < self->plan->unit_count; u++) {
+        const struct dpb_unit *unit = &self->plan->units[u];
+
+        self->copy_offset[u] = -1;
+        if (self->copies_from == 0 || unit->member_count < self->copies_from)
+            continue;
+        self->copy_offset[u] = self->copy_bytes;
+        self->copy_bytes +=
+                (unit->bytes + COPY_ALIGN_BYTES - 1) / COPY_ALIGN_BYTES * COPY_ALIGN_BYTES;
     }
 }
 
@@ -99,25 +146,31 @@ dpb_status mirrored_packs_set_plan(struct mirrored_packs *self, const struct dpb
     const size_t units = (size_t)made->unit_count;
     struct mirrored_pack *pack = calloc(units * (size_t)packs_per_unit + 1, sizeof(*pack));
     int *pending = calloc(units + 1, sizeof(*pending));
-    const dpb_status st = pack && pending ? ready_set_init(&self->ready, model) : DPB_ERR_NO_MEMORY;
+    int64_t *copy_offset = calloc(units + 1, sizeof(*copy_offset));
+    const dpb_status st = pack && pending && copy_offset ? ready_set_init(&self->ready, model)
+                                                         : DPB_ERR_NO_MEMORY;
 
     if (st < 0) {
         dpb_error("strategy \"%s\": no room for %d units of %lld packs each", self->base.ops->name,
                   made->unit_count, (long long)packs_per_unit);
+        free(copy_offset);
         free(pending);
         free(pack);
         dpb_unit_plan_release(made);
         return st;
     }
+    free(self->copy_offset);
     free(self->pending);
     free(self->pack);
+    self->copy_offset = copy_offset;
     self->pending = pending;
     self->pack = pack;
     self->pack_count = 0;
     *plan = *made;
     self->plan = plan;
     for (int u = 0; u < plan->unit_count; u++)
-        cut_unit(self, plan, u, packs_per_unit);
+        cut_unit(self, u, packs_per_unit);
+    place_copies(self);
     reset(self);
     return DPB_OK;
 }
@@ -127,19 +180,16 @@ dpb_status mirrored_packs_place(dpb_strategy *strategy)
     struct mirrored_packs *self = (struct mirrored_packs *)strategy;
     void *copies;
 
-    if (!self->has_copies)
+    if (self->copy_bytes == 0)
         return DPB_OK;
-    DPB_TRY(self->services.shared_alloc(self->services.ctx, (size_t)self->plan->arena_bytes,
-                                        &copies));
+    DPB_TRY(self->services.shared_alloc(self->services.ctx, (size_t)self->copy_bytes, &copies));
     self->copies = copies;
     return DPB_OK;
 }
 
 void mirrored_packs_memory(dpb_strategy *strategy, struct dpb_strategy_memory *memory)
 {
-    const struct mirrored_packs *self = (const struct mirrored_packs *)strategy;
-
-    memory->shared_bytes = self->has_copies ? self->plan->arena_bytes : 0;
+    memory->shared_bytes = ((const struct mirrored_packs *)strategy)->copy_bytes;
 }
 
 /* ---- messages ---- */
@@ -155,7 +205,7 @@ static struct dpb_sync_message message_of(const struct mirrored_packs *self,
             .count = pack->count,
             .root = pack->root,
             .when = self->overlaps ? DPB_SYNC_GRADIENT : DPB_SYNC_AFTER_BACKWARD,
-            .param = self->plan->member[unit->first_member + unit->member_count - 1],
+            .param = pack->param,
             .unit = pack->unit,
     };
 }
@@ -186,8 +236,8 @@ int mirrored_packs_messages(dpb_strategy *strategy, struct dpb_sync_message *mes
 
 static void *unit_place(const struct mirrored_packs *self, int unit)
 {
-    return self->has_copies ? self->copies + self->plan->units[unit].offset_bytes
-                            : self->services.unit_data(self->services.ctx, unit);
+    return self->copy_offset[unit] >= 0 ? self->copies + self->copy_offset[unit]
+                                        : self->services.unit_data(self->services.ctx, unit);
 }
 
 static dpb_status start_pack(struct mirrored_packs *self, struct mirrored_pack *pack)
@@ -243,7 +293,7 @@ static dpb_status start_complete(struct mirrored_packs *self)
            self->pending[self->pack[self->next_pack].unit] == 0) {
         struct mirrored_pack *pack = &self->pack[self->next_pack];
 
-        if (self->has_copies && pack->first == 0)
+        if (self->copy_offset[pack->unit] >= 0 && pack->first == 0)
             DPB_TRY(concatenate(self, pack->unit));
         if (self->next_pack - self->waited == under_way_max)
             DPB_TRY(wait_for_next(self));
@@ -283,9 +333,10 @@ dpb_status mirrored_packs_before_optimizer(dpb_strategy *strategy)
 
     while (self->waited < self->next_pack)
         DPB_TRY(wait_for_next(self));
-    for (int u = 0; self->has_copies && u < self->plan->unit_count; u++)
-        DPB_TRY(launch_copy(self->services.launcher, "split",
-                            self->services.unit_data(self->services.ctx, u), unit_place(self, u),
-                            self->plan->units[u].bytes));
+    for (int u = 0; u < self->plan->unit_count; u++)
+        if (self->copy_offset[u] >= 0)
+            DPB_TRY(launch_copy(self->services.launcher, "split",
+                                self->services.unit_data(self->services.ctx, u),
+                                unit_place(self, u), self->plan->units[u].bytes));
     return DPB_OK;
 }

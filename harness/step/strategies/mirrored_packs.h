@@ -11,6 +11,7 @@ struct mirrored_pack {
     int unit;
     int64_t first, count; /* elements of the unit */
     int root;             /* of its reduction, where it has one */
+    int param;            /* the unit's gradient that is ready last */
     int handle[2];        /* its collectives */
 };
 
@@ -18,7 +19,8 @@ struct mirrored_packs {
     struct dpb_strategy_base base;
     int world_size;
     struct dpb_sync_services services;
-    bool has_copies; /* units are copied into shared memory and back */
+    int copies_from; /* units of so many gradients are copied into shared memory and back; 0: none
+                      */
     bool overlaps;   /* packs go during backward */
     bool has_roots;  /* reduce to a rank and broadcast, instead of all-reduce */
     int roots;       /* so many ranks take turns */
@@ -29,7 +31,9 @@ struct mirrored_packs {
     struct mirrored_pack *pack;
     int pack_count;
     int next_pack, waited; /* started so far, and waited for */
-    char *copies;          /* of the units, each at its offset in the gradient arena */
+    int64_t *copy_offset;  /* per unit, in `copies`; -1: it is reduced in its place */
+    int64_t copy_bytes;
+    char *copies;
 };
 
 /* Elements of pack `index` when `elements` are cut in `packs` (_ConcatAndSplitPacker): the last one
@@ -47,6 +51,12 @@ void mirrored_main_devices(int64_t index, int devices, int main_device[2]);
  * a pack is closed when it is larger than `bytes_per_pack`; 0: one pack. Returns how many; `first`
  * has room for count + 1, and pack i holds first[i] to first[i + 1] - 1. */
 int mwms_group_by_size(const int64_t *bytes, int count, int64_t bytes_per_pack, int *first);
+
+/* Runs of consecutive numbers in an ascending list (extract_ranges of tf_cnn_benchmarks): a run
+ * goes on while its last and its first number are at most `extent_max` apart, so it ends up to one
+ * further away. `run_of` gets the run of each number, -1 for one that has no neighbour; returns how
+ * many runs there are. */
+int mirrored_extract_runs(const int *number, int count, int64_t extent_max, int *run_of);
 
 /* `self` is zeroed but for the four settings. */
 void mirrored_packs_open(struct mirrored_packs *self, const struct dpb_strategy_ops *ops,

@@ -34,7 +34,7 @@ static dpb_status mwms_open(const struct dpb_strategy_config *config, dpb_strate
         return DPB_ERR_NO_MEMORY;
     }
     self->bytes_per_pack = options->bytes_per_pack;
-    self->packs.has_copies = true;
+    self->packs.copies_from = 1;
     self->packs.overlaps = options->bytes_per_pack > 0;
     self->packs.roots = 1;
     mirrored_packs_open(&self->packs, &dpb_strategy_mwms_ops, config);

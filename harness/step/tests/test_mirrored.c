@@ -117,15 +117,109 @@ static void test_main_devices_are_in_two_groups(void **state)
     }
 }
 
+static void test_runs_of_neighbours(void **state)
+{
+    dpb_json *file = read_cases();
+    const dpb_json *cases =
+            dpb_json_get(dpb_json_get(file, "tf_cnn_benchmarks_extract_ranges"), "cases");
+
+    (void)state;
+    assert_int_equal(dpb_json_size(cases), 5);
+    for (size_t c = 0; c < dpb_json_size(cases); c++) {
+        const dpb_json *one = dpb_json_at(cases, c);
+        const dpb_json *input = dpb_json_get(one, "input"), *ranges = dpb_json_get(one, "ranges");
+        const int count = (int)dpb_json_size(input);
+        int number[NUMBERS_MAX], run_of[NUMBERS_MAX];
+        size_t singles = 0;
+
+        for (int i = 0; i < count; i++)
+            number[i] = (int)dpb_json_as_int(dpb_json_at(input, (size_t)i), -1);
+        assert_int_equal(mirrored_extract_runs(number, count, 32, run_of), dpb_json_size(ranges));
+        for (int i = 0; i < count; i++) {
+            if (run_of[i] < 0) {
+                const dpb_json *single = dpb_json_at(dpb_json_get(one, "singles"), singles++);
+
+                assert_int_equal(number[i], dpb_json_as_int(single, -1));
+                continue;
+            }
+            const dpb_json *range = dpb_json_at(ranges, (size_t)run_of[i]);
+
+            assert_in_range(number[i], dpb_json_as_int(dpb_json_at(range, 0), -1),
+                            dpb_json_as_int(dpb_json_at(range, 1), -1));
+        }
+        assert_int_equal(singles, dpb_json_size(dpb_json_get(one, "singles")));
+    }
+    dpb_json_free(file);
+}
+
+/* A run may end one number behind its extent, since it is looked at before it grows. */
+static void test_extent_of_runs(void **state)
+{
+    static const int number[] = {0, 1, 2, 3, 4, 5, 6};
+    static const int expected[] = {0, 0, 0, 0, 1, 1, 1};
+    int run_of[7];
+
+    (void)state;
+    assert_int_equal(mirrored_extract_runs(number, 7, 2, run_of), 2);
+    assert_memory_equal(run_of, expected, sizeof(expected));
+    assert_int_equal(mirrored_extract_runs(number, 0, 2, run_of), 0);
+}
+
+/* pack_small_tensors: tensors of 4, 4, 9 and 9 elements. */
+static void test_small_tensors(void **state)
+{
+    static const struct dpb_param_info params[] = {
+            {.name = "t0", .dtype = DPB_F32, .rank = 1, .dim = {4}, .numel = 4},
+            {.name = "t1", .dtype = DPB_F32, .rank = 1, .dim = {4}, .numel = 4},
+            {.name = "t2", .dtype = DPB_F32, .rank = 2, .dim = {3, 3}, .numel = 9},
+            {.name = "t3", .dtype = DPB_F32, .rank = 2, .dim = {3, 3}, .numel = 9},
+    };
+    static const struct dpb_model model = {.params = params, .param_count = 4};
+    dpb_json *file = read_cases();
+    const dpb_json *cases =
+            dpb_json_get(dpb_json_get(file, "tf_cnn_benchmarks_pack_small_tensors"), "cases");
+
+    (void)state;
+    assert_int_equal(dpb_json_size(cases), 3);
+    for (size_t c = 0; c < dpb_json_size(cases); c++) {
+        const dpb_json *one = dpb_json_at(cases, c);
+        const struct dpb_mirrored_options options = {
+                .cross_device_ops = DPB_CROSS_DEVICE_NCCL,
+                .small_bytes = dpb_json_as_int(dpb_json_get(one, "max_bytes"), -1),
+                .small_extent = dpb_json_as_int(dpb_json_get(one, "max_group"), -1),
+        };
+        const struct dpb_strategy_config config = {
+                .world_size = 2, .ranks_per_node = 2, .options = &options};
+        const int64_t packed = dpb_json_as_int(dpb_json_get(one, "packed_elems"), 0);
+        struct dpb_unit_plan plan;
+        dpb_strategy *strategy;
+        int64_t largest_group = 0;
+
+        assert_int_equal(dpb_strategy_mirrored_ops.open(&config, &strategy), DPB_OK);
+        assert_int_equal(dpb_strategy_mirrored_ops.plan(strategy, &model, NULL, &plan), DPB_OK);
+        for (int u = 0; u < plan.unit_count; u++)
+            if (plan.units[u].member_count > 1)
+                largest_group = plan.units[u].elements;
+        assert_int_equal(largest_group, packed);
+        assert_int_equal(plan.unit_count, packed == 0 ? 4 : packed == 8 ? 3 : 1);
+        dpb_strategy_mirrored_ops.close(strategy);
+        dpb_unit_plan_release(&plan);
+    }
+    dpb_json_free(file);
+}
+
 /* ---- what is asked for, and when ---- */
 
 static const struct dpb_mirrored_options
-        nccl = {DPB_CROSS_DEVICE_NCCL, 1},
-        nccl_in_five = {DPB_CROSS_DEVICE_NCCL, 5}, nccl_in_thirty = {DPB_CROSS_DEVICE_NCCL, 30},
-        nccl_unpacked = {DPB_CROSS_DEVICE_NCCL, 0},
-        hierarchical = {DPB_CROSS_DEVICE_HIERARCHICAL_COPY, 3},
-        hierarchical_unpacked = {DPB_CROSS_DEVICE_HIERARCHICAL_COPY, 0},
-        one_device = {DPB_CROSS_DEVICE_ONE_DEVICE, 1}, by_device = {DPB_CROSS_DEVICE_AUTO, 1};
+        nccl = {DPB_CROSS_DEVICE_NCCL, 1, 0, 0},
+        nccl_in_five = {DPB_CROSS_DEVICE_NCCL, 5, 0, 0},
+        nccl_in_thirty = {DPB_CROSS_DEVICE_NCCL, 30, 0, 0},
+        nccl_unpacked = {DPB_CROSS_DEVICE_NCCL, 0, 0, 0},
+        hierarchical = {DPB_CROSS_DEVICE_HIERARCHICAL_COPY, 3, 0, 0},
+        hierarchical_unpacked = {DPB_CROSS_DEVICE_HIERARCHICAL_COPY, 0, 0, 0},
+        one_device = {DPB_CROSS_DEVICE_ONE_DEVICE, 1, 0, 0},
+        by_device = {DPB_CROSS_DEVICE_AUTO, 1, 0, 0}, small_16 = {DPB_CROSS_DEVICE_NCCL, 0, 16, 10},
+        small_32 = {DPB_CROSS_DEVICE_NCCL, 0, 32, 1};
 static const struct dpb_mwms_options one_pack = {0}, small_packs = {31}, large_packs = {32};
 
 static const struct {
@@ -163,6 +257,14 @@ static const struct {
          "| d reduce0.4 ~broadcast0.4 c reduce1.8 ~broadcast1.8 b reduce2.8 ~broadcast2.8 a "
          "reduce3.4 ~broadcast3.4 | wait1 wait2 wait3 wait4 wait5 wait6 wait7 wait8 | |",
          0},
+        /* a and d have 16 bytes, but are no neighbours. */
+        {&dpb_strategy_mirrored_ops, &small_16,
+         "| d all-reduce0.4 c all-reduce1.8 b all-reduce2.8 a all-reduce3.4 | "
+         "wait1 wait2 wait3 wait4 | |",
+         0},
+        /* a b c, since c is looked at when b is one behind a; d is left. */
+        {&dpb_strategy_mirrored_ops, &small_32,
+         "| d all-reduce0.4 c b a concat all-reduce1.20 | wait1 wait2 split | |", 128},
         {&dpb_strategy_mwms_ops, &one_pack, "| d c b a | concat all-reduce0.24 wait1 split | |",
          128},
         /* d has 16 bytes, c 32, b 32, a 16: a pack is closed when it is larger than the limit. */
@@ -260,7 +362,7 @@ static void test_messages(void **state)
             at = strstr(at, expected.text);
             assert_non_null(at);
             at += expected.length;
-            assert_int_equal(message[m].when, strstr(log.text.text, "b a | concat")
+            assert_int_equal(message[m].when, strstr(log.text.text, "| concat")
                                                       ? DPB_SYNC_AFTER_BACKWARD
                                                       : DPB_SYNC_GRADIENT);
         }
@@ -322,10 +424,12 @@ static void test_selection(void **state)
 
 static void test_bad_options(void **state)
 {
-    static const struct dpb_mirrored_options negative = {DPB_CROSS_DEVICE_NCCL, -1},
-                                             many = {DPB_CROSS_DEVICE_NCCL, 65537},
-                                             packs_for_one = {DPB_CROSS_DEVICE_ONE_DEVICE, 2},
-                                             packs_for_auto = {DPB_CROSS_DEVICE_AUTO, 2};
+    static const struct dpb_mirrored_options negative = {DPB_CROSS_DEVICE_NCCL, -1, 0, 0},
+                                             many = {DPB_CROSS_DEVICE_NCCL, 65537, 0, 0},
+                                             packs_for_one = {DPB_CROSS_DEVICE_ONE_DEVICE, 2, 0, 0},
+                                             packs_for_auto = {DPB_CROSS_DEVICE_AUTO, 2, 0, 0},
+                                             negative_small = {DPB_CROSS_DEVICE_NCCL, 0, -1, 1},
+                                             packs_twice = {DPB_CROSS_DEVICE_NCCL, 1, 16, 1};
     static const struct dpb_mwms_options no_size = {-1};
     const struct {
         const struct dpb_strategy_ops *ops;
@@ -337,6 +441,8 @@ static void test_bad_options(void **state)
             {&dpb_strategy_mirrored_ops, &many, "--num-packs must be"},
             {&dpb_strategy_mirrored_ops, &packs_for_one, "one-device packs no gradients"},
             {&dpb_strategy_mirrored_ops, &packs_for_auto, "auto, which is one-device"},
+            {&dpb_strategy_mirrored_ops, &negative_small, "must be 0 or more"},
+            {&dpb_strategy_mirrored_ops, &packs_twice, "which packs all gradients"},
             {&dpb_strategy_mwms_ops, NULL, "--bytes-per-pack must be"},
             {&dpb_strategy_mwms_ops, &no_size, "--bytes-per-pack must be"},
     };
@@ -378,6 +484,9 @@ int main(void)
             cmocka_unit_test(test_pack_elements),
             cmocka_unit_test(test_main_devices),
             cmocka_unit_test(test_main_devices_are_in_two_groups),
+            cmocka_unit_test(test_runs_of_neighbours),
+            cmocka_unit_test(test_extent_of_runs),
+            cmocka_unit_test(test_small_tensors),
             cmocka_unit_test(test_steps),
             cmocka_unit_test(test_other_order),
             cmocka_unit_test(test_one_rank_does_nothing),
