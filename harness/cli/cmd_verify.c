@@ -108,7 +108,8 @@ static dpb_status set_defaults(const struct dpb_registry *registry,
 }
 
 /* With batch normalisation N ranks are one big batch only when it sees all their samples: so it
- * does here, unless the user says otherwise. */
+ * does here, unless the user says otherwise, or the strategy has a coordinator, with which
+ * workloads do not exchange anything themselves. */
 static dpb_status synchronise_statistics(const struct dpb_registry *registry,
                                          const struct dpb_settings *given, struct dpb_plan *plan)
 {
@@ -118,7 +119,8 @@ static dpb_status synchronise_statistics(const struct dpb_registry *registry,
         dpb_config *config = plan->cells[i].config;
         const struct dpb_experiment *e = dpb_config_struct(config, "experiment");
         const struct dpb_workload_ops *workload = dpb_registry_workload(registry, e->workload);
-        if (e->ranks > 1 && (workload->flags & DPB_WORKLOAD_BATCH_STATISTICS))
+        const bool may_exchange = !dpb_registry_strategy(registry, e->strategy)->tick;
+        if (e->ranks > 1 && may_exchange && (workload->flags & DPB_WORKLOAD_BATCH_STATISTICS))
             DPB_TRY(dpb_config_set(config, "sync-bn", "on"));
     }
     return DPB_OK;
@@ -194,9 +196,9 @@ const struct dpb_verb dpb_verb_verify = {
                          "losses and parameters: within a bound for the real network, bit by bit "
                          "with integer-valued gradients. Replicas are compared after every step, "
                          "and a planted divergence must be found. Batch normalisation is "
-                         "synchronised, "
-                         "unless --sync-bn off is given. Lists, such as --strategy "
-                         "none,naive,ddp, verify several cells.",
+                         "synchronised, unless --sync-bn off is given or the strategy is one of "
+                         "Horovod's. Lists, such as --strategy none,naive,ddp, verify several "
+                         "cells.",
                  .table = &table,
                  .takes_experiment = true},
         .run = run,

@@ -6,6 +6,7 @@
 #include "dpb_log.h"
 #include "dpb_str.h"
 #include "dpb_strategies.h"
+#include "rig.h"
 
 #define RANKS      2
 #define PARAMS_MAX 64
@@ -822,6 +823,23 @@ static void test_misuse_and_failures(void **state)
     world_close(&world);
 }
 
+/* Its collectives and the coordinator's would be started in another order on every rank. */
+static void test_workload_that_exchanges_is_refused(void **state)
+{
+    struct rig rig;
+
+    (void)state;
+    for (int world_size = 1; world_size <= 2; world_size++) {
+        rig_init(&rig, &dpb_strategy_horovod_ops, world_size);
+        rig.config.strategy_options = &defaults;
+        rig.options.exchange = TINY_EXCHANGE_CORRECT;
+        assert_int_equal(dpb_step_open(&rig.config, &rig.engine),
+                         world_size == 1 ? DPB_OK : DPB_ERR_USAGE);
+        assert_int_equal(rig_has_logged(&rig, "from a thread of its own"), world_size == 2);
+        rig_release(&rig);
+    }
+}
+
 static void test_presets(void **state)
 {
     const struct {
@@ -868,6 +886,7 @@ int main(void)
             cmocka_unit_test(test_autotune),
             cmocka_unit_test(test_bad_options),
             cmocka_unit_test(test_misuse_and_failures),
+            cmocka_unit_test(test_workload_that_exchanges_is_refused),
             cmocka_unit_test(test_presets),
     };
 
