@@ -16,7 +16,7 @@
 
 #include "ddp_buckets.h"
 #include "ddp_buffers.h"
-#include "ddp_hook.h"
+#include "ddp_chain.h"
 #include "ddp_powersgd.h"
 #include "ddp_usage.h"
 #include "dpb_log.h"
@@ -24,12 +24,6 @@
 
 #define FIRST_BUCKET_BYTES (INT64_C(1) << 20) /* kDefaultFirstBucketBytes */
 #define ALIGN_BYTES        64
-
-/* The collectives of a bucket that are under way. */
-struct launch {
-    int handle[DDP_HOOK_COLLECTIVES_MAX];
-    int count;
-};
 
 struct ddp {
     struct dpb_strategy_base base;
@@ -49,10 +43,8 @@ struct ddp {
     bool wants_buffers; /* require_forward_param_sync */
 
     const struct ddp_hook_ops *hook_ops;
-    ddp_hook *hook;        /* NULL with one rank */
-    struct launch *launch; /* per unit */
-    int chain_unit;        /* the first whose last stage has not been started */
-    int chain_stage;       /* the next of its stages */
+    ddp_hook *hook; /* NULL with one rank */
+    struct ddp_chain chain;
 
     char *gradients; /* where they lie when not in buckets; NULL until place() */
     float *zeros;    /* as many as the largest parameter has; NULL when none is needed */
@@ -131,7 +123,7 @@ static void ddp_close(dpb_strategy *strategy)
     ddp_buffers_release(&self->buffers);
     ddp_usage_release(&self->usage);
     ready_set_release(&self->ready);
-    free(self->launch);
+    ddp_chain_release(&self->chain);
     free(self->pending);
     free(self);
 }
@@ -148,7 +140,10 @@ static dpb_status open_hook(struct ddp *self)
     if (is_alone(self))
         return DPB_OK;
     self->hook_ops = hooks[self->options.hook];
-    return self->hook_ops->open(&config, &self->hook);
+    DPB_TRY(self->hook_ops->open(&config, &self->hook));
+    self->chain = (struct ddp_chain){
+            .ops = self->hook_ops, .hook = self->hook, .services = &self->services};
+    return DPB_OK;
 }
 
 static dpb_status ddp_open(const struct dpb_strategy_config *config, dpb_strategy **strategy)
@@ -199,27 +194,23 @@ static void reset(struct ddp *self)
     ready_set_clear(&self->ready);
     for (int u = 0; u < self->plan->unit_count; u++)
         self->pending[u] = self->plan->units[u].member_count;
-    self->next_bucket = self->chain_unit = self->chain_stage = 0;
+    self->next_bucket = 0;
+    ddp_chain_begin(&self->chain);
 }
 
 static dpb_status use_tables(struct ddp *self, const struct dpb_model *model, int unit_count)
 {
-    struct launch *launch = calloc((size_t)unit_count + 1, sizeof(*launch));
     int *pending = calloc((size_t)unit_count + 1, sizeof(*pending));
-    const dpb_status st =
-            pending && launch ? ready_set_init(&self->ready, model) : DPB_ERR_NO_MEMORY;
+    const dpb_status st = pending ? ready_set_init(&self->ready, model) : DPB_ERR_NO_MEMORY;
 
     if (st < 0) {
         dpb_error("strategy \"ddp\": no room for a plan of %d buckets", unit_count);
         free(pending);
-        free(launch);
         return st;
     }
     free(self->pending);
-    free(self->launch);
     self->pending = pending;
-    self->launch = launch;
-    return DPB_OK;
+    return ddp_chain_plan(&self->chain, unit_count);
 }
 
 static dpb_status use_plan(struct ddp *self, const struct dpb_model *model,
@@ -401,36 +392,15 @@ static int ddp_messages(dpb_strategy *strategy, struct dpb_sync_message *message
 
 /* ---- launching ---- */
 
-/* Start the stages of complete buckets, in order, as far as they need not wait; with `waits` all of
- * them; then, in a step that has one, the usage map. */
+/* Start what can be started, or, with `waits`, everything; then, in a step that has one, the usage
+ * map. */
 static dpb_status advance(struct ddp *self, bool waits)
 {
-    const struct dpb_sync_services *services = &self->services;
-
-    while (self->chain_unit < self->next_bucket) {
-        struct launch *launch = &self->launch[self->chain_unit];
-
-        for (int i = 0; self->chain_stage > 0 && !waits && i < launch->count; i++) {
-            const dpb_status st = services->test(services->ctx, launch->handle[i]);
-
-            if (st != DPB_OK)
-                return st < 0 ? st : DPB_OK;
-        }
-        for (int i = 0; self->chain_stage > 0 && i < launch->count; i++)
-            DPB_TRY(services->wait(services->ctx, launch->handle[i]));
-        DPB_TRY(self->hook_ops->start(self->hook, self->chain_unit, self->chain_stage,
-                                      launch->handle, &launch->count));
-        self->chain_stage++;
-        if (self->chain_stage == self->hook_ops->stages(self->hook, self->chain_unit)) {
-            self->chain_unit++;
-            self->chain_stage = 0;
-        }
-    }
-    if (self->launches_map && self->chain_unit == self->plan->unit_count) {
-        self->launches_map = false;
-        DPB_TRY(ddp_usage_start(&self->usage, services));
-    }
-    return DPB_OK;
+    DPB_TRY(ddp_chain_advance(&self->chain, self->next_bucket, waits));
+    if (!self->launches_map || !ddp_chain_is_through(&self->chain))
+        return DPB_OK;
+    self->launches_map = false;
+    return ddp_usage_start(&self->usage, &self->services);
 }
 
 static dpb_status launch_complete(struct ddp *self)
@@ -528,12 +498,8 @@ static dpb_status copy_back(struct ddp *self, int param)
 static dpb_status finish_bucket(struct ddp *self, int unit)
 {
     const struct dpb_unit *of = &self->plan->units[unit];
-    const struct launch *launch = &self->launch[unit];
 
-    for (int i = 0; i < launch->count; i++)
-        DPB_TRY(self->services.wait(self->services.ctx, launch->handle[i]));
-    if (self->hook_ops->finish)
-        DPB_TRY(self->hook_ops->finish(self->hook, unit));
+    DPB_TRY(ddp_chain_finish(&self->chain, unit));
     for (int m = 0; m < of->member_count; m++)
         DPB_TRY(copy_back(self, self->plan->member[of->first_member + m]));
     return DPB_OK;

@@ -441,6 +441,12 @@ static void test_option_rows(void **state)
             {"find-unused", "off", DPB_OPT_BOOL},
             {"static-graph", "off", DPB_OPT_BOOL},
             {"last-bucket-cap", "off", DPB_OPT_BOOL},
+            {"powersgd-rank", "1", DPB_OPT_INT},
+            {"powersgd-start", "2", DPB_OPT_INT},
+            {"powersgd-min-rate", "2", DPB_OPT_FLOAT},
+            {"powersgd-error-feedback", "on", DPB_OPT_BOOL},
+            {"powersgd-warm-start", "on", DPB_OPT_BOOL},
+            {"powersgd-epsilon", "0", DPB_OPT_FLOAT},
     };
 
     (void)state;
