@@ -162,9 +162,6 @@ dpb_status dpb_step_check_replicas(dpb_step_engine *engine);
 /* Is there something to compare? Not where the strategy lets replicas differ at present. */
 bool dpb_step_is_in_sync(const dpb_step_engine *engine);
 
-/* All parameters in registration order, flat, without gaps, and their number of elements: a copy,
- * valid until the next call or close. NULL without memory, logged; not for timed steps. */
-const float *dpb_step_params(dpb_step_engine *engine, int64_t *elements);
 /* Between these two dpb_step_param() has all parameters, whole, whatever the strategy; collective
  * with one that has them in parts. Outside of steps. */
 dpb_status dpb_step_params_begin(dpb_step_engine *engine);

@@ -262,7 +262,6 @@ void dpb_step_close(dpb_step_engine *engine)
         dpb_unit_plan_release(&engine->plans[i]);
     ready_set_release(&engine->ready);
     XXH3_freeState(engine->hash_state);
-    free(engine->packed);
     free(engine->hashes);
     free(engine->unit_ready);
     free(engine->ready_order);

@@ -55,7 +55,6 @@ struct dpb_step_engine {
     float *params;          /* NULL when the strategy has them in parts */
     float *optimizer_state; /* NULL when the optimizer keeps none */
     float *micro_gradients; /* of one micro-batch; NULL without accumulation */
-    float *packed;          /* for dpb_step_params(); NULL until it is asked for */
     int64_t param_arena_bytes, state_arena_bytes;
     char *gradients; /* the comm's buffer */
     int64_t gradient_arena_bytes;

@@ -91,30 +91,6 @@ dpb_json *dpb_step_memory_json(const dpb_step_engine *engine)
     return json;
 }
 
-const float *dpb_step_params(dpb_step_engine *engine, int64_t *elements)
-{
-    const struct dpb_model *model = engine->model;
-    const int64_t count = dpb_model_param_elements(model);
-    float *to;
-
-    if (!engine->packed)
-        engine->packed = malloc((size_t)count * sizeof(float));
-    if (!engine->packed) {
-        dpb_error("step engine: out of memory for a copy of %lld parameters", (long long)count);
-        return NULL;
-    }
-    if (engine_full_params_begin(engine) < 0)
-        return NULL;
-    to = engine->packed;
-    for (int p = 0; p < model->param_count; p++) {
-        memcpy(to, engine->param[p], (size_t)model->params[p].numel * sizeof(float));
-        to += model->params[p].numel;
-    }
-    engine_full_params_end(engine);
-    *elements = count;
-    return engine->packed;
-}
-
 dpb_status dpb_step_params_begin(dpb_step_engine *engine)
 {
     return engine_full_params_begin(engine);

@@ -10,6 +10,7 @@
 #include "dpb_strategies.h"
 
 #include "forked.h"
+#include "whole_params.h"
 
 #define BATCH 12
 #define SEED  3
@@ -69,7 +70,6 @@ static void train(struct strategy_run *run, int rank, dpb_step_engine *engine)
     for (int step = 0; step < STRATEGY_STEPS; step++) {
         struct dpb_comm_stats before, after;
         struct dpb_step_times times;
-        const float *params;
 
         dpb_step_comm_stats(engine, &before);
         report->step = dpb_step_run(engine, &times);
@@ -84,9 +84,7 @@ static void train(struct strategy_run *run, int rank, dpb_step_engine *engine)
         report->replicas = dpb_step_check_replicas(engine);
         if (report->replicas != DPB_OK)
             return;
-        params = dpb_step_params(engine, &report->elements);
-        if (params && report->elements <= STRATEGY_ELEMENTS_MAX)
-            memcpy(report->params[step], params, (size_t)report->elements * sizeof(float));
+        report->elements = whole_params(engine, report->params[step], STRATEGY_ELEMENTS_MAX);
     }
 }
 

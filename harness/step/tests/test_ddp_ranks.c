@@ -13,6 +13,7 @@
 #include "forked.h"
 #include "golden.h"
 #include "strategy_ranks.h"
+#include "whole_params.h"
 
 /* Nearly every tensor is a bucket. */
 #define SMALL .bucket_bytes = 64, .first_bucket_bytes = 16
@@ -218,16 +219,14 @@ static dpb_status train(struct run *run, int rank, dpb_device *device, dpb_comm 
     dpb_status st = dpb_step_open(&config, &engine);
 
     for (int step = 0; step < STEPS && st == DPB_OK; step++) {
-        int64_t elements;
-
         dpb_step_comm_stats(engine, &report->before);
         st = dpb_step_run(engine, &times);
         if (st != DPB_OK)
             break;
         dpb_step_comm_stats(engine, &report->after);
         st = dpb_step_check_replicas(engine);
-        memcpy(report->params[step], dpb_step_params(engine, &elements),
-               sizeof(report->params[step]));
+        if (whole_params(engine, report->params[step], ELEMENTS) != ELEMENTS)
+            return DPB_ERR_INTERNAL;
     }
     if (st == DPB_OK) {
         keep_state(engine, 0, report->replicated);

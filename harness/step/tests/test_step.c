@@ -160,8 +160,8 @@ static void test_loss_that_is_not_finite_is_reported(void **state)
 
 static void test_memory_and_layout(void **state)
 {
-    const float *first, *all;
-    int64_t elements, expected = 0, at = 0;
+    const float *first;
+    int64_t expected = 0, at = 0;
     struct dpb_step_memory predicted;
     struct rig rig;
     dpb_json *memory;
@@ -171,19 +171,18 @@ static void test_memory_and_layout(void **state)
     rig_open(&rig);
     rig_steps(&rig, 3);
     first = dpb_step_param(rig.engine, 0);
-    for (int call = 0; call < 2; call++) { /* the copy is made anew */
-        all = dpb_step_params(rig.engine, &elements);
+    for (int call = 0; call < 2; call++) {
+        assert_int_equal(dpb_step_params_begin(rig.engine), DPB_OK);
         expected = at = 0;
         for (int p = 0; p < TINY_PARAMS; p++) {
             const float *param = dpb_step_param(rig.engine, p);
 
             assert_int_equal((uintptr_t)param % 64, 0);
             assert_ptr_equal(param, first + expected);
-            assert_memory_equal(all + at, param, (size_t)tiny_numel(p) * sizeof(float));
             expected += (tiny_numel(p) + 15) / 16 * 16;
             at += tiny_numel(p);
         }
-        assert_int_equal(elements, at);
+        dpb_step_params_end(rig.engine);
         rig_steps(&rig, 1);
     }
 

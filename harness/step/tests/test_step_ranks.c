@@ -12,6 +12,7 @@
 
 #include "forked.h"
 #include "tiny_workload.h"
+#include "whole_params.h"
 
 #define RANKS_MAX    4
 #define STEPS        4
@@ -86,7 +87,6 @@ static void train(struct run *run, int rank, dpb_step_engine *engine)
 
     for (int step = 0; step < STEPS; step++) {
         struct dpb_step_times times;
-        const float *params;
 
         report->step = dpb_step_run(engine, &times);
         if (report->step != DPB_OK)
@@ -102,9 +102,7 @@ static void train(struct run *run, int rank, dpb_step_engine *engine)
         report->replicas = dpb_step_check_replicas(engine);
         if (report->replicas != DPB_OK)
             return;
-        params = dpb_step_params(engine, &report->elements);
-        if (params && report->elements <= ELEMENTS_MAX)
-            memcpy(report->params, params, (size_t)report->elements * sizeof(float));
+        report->elements = whole_params(engine, report->params, ELEMENTS_MAX);
     }
 }
 
