@@ -115,6 +115,13 @@ static int last_position(const struct progress *progress, const struct dpb_unit_
 
 /* ---- messages ---- */
 
+/* Does it go only before the use of what it brings itself? Then the layer waits for it; a message
+ * that goes before the use of another unit's parameter is there early. */
+static bool is_waited_for(const struct dpb_explanation *x, const struct dpb_sync_message *what)
+{
+    return what->param >= 0 && x->steady.unit_of[what->param] == what->unit;
+}
+
 /* Collectives run in the order in which they are started, so a message goes no earlier than the
  * one before it: `last` is the latest position so far. */
 static void time_message(const struct dpb_explanation *x, const struct progress *progress,
@@ -135,6 +142,7 @@ static void time_message(const struct dpb_explanation *x, const struct progress 
         break;
     case DPB_SYNC_BACKWARD_USE:
         message->after = what->param;
+        message->always_exposed = is_waited_for(x, what);
         if (what->param >= 0) {
             position = progress->position[what->param];
             message->backward_done = position > 0 ? progress->done[position - 1] : 0;
@@ -142,6 +150,7 @@ static void time_message(const struct dpb_explanation *x, const struct progress 
         break;
     case DPB_SYNC_FORWARD:
         message->after = what->param;
+        message->always_exposed = is_waited_for(x, what);
         break;
     case DPB_SYNC_AFTER_BACKWARD:
         message->backward_done = 1;
@@ -152,16 +161,6 @@ static void time_message(const struct dpb_explanation *x, const struct progress 
         message->always_exposed = true;
         break;
     }
-}
-
-/* Nothing has been computed when the first layer's parameters are needed. */
-static void expose_first_use(struct dpb_explanation *x)
-{
-    for (int i = 0; i < x->message_count; i++)
-        if (x->messages[i].what.when == DPB_SYNC_FORWARD) {
-            x->messages[i].always_exposed = true;
-            return;
-        }
 }
 
 /* A message goes in one of so many steps. */
@@ -176,9 +175,8 @@ static void count_wire(struct dpb_explanation *x, const struct dpb_algorithm_set
         int64_t of_rank = 0;
         for (int i = 0; i < x->message_count; i++) {
             const struct dpb_sync_message *what = &x->messages[i].what;
-            int64_t bytes =
-                    dpb_setup_wire_bytes(setup, what->kind, rank, what->root, what->count,
-                                         dpb_dtype_bytes(what->dtype));
+            int64_t bytes = dpb_setup_wire_bytes(setup, what->kind, rank, what->root, what->count,
+                                                 dpb_dtype_bytes(what->dtype));
             if (bytes > x->messages[i].wire_bytes)
                 x->messages[i].wire_bytes = bytes;
             of_rank += bytes / steps_per(what);
@@ -240,7 +238,6 @@ static dpb_status make_messages(struct dpb_explanation *x, dpb_strategy *strateg
         x->messages[i].bytes = what[i].count * (int64_t)dpb_dtype_bytes(what[i].dtype);
         time_message(x, &progress, &x->messages[i], &last);
     }
-    expose_first_use(x);
 out:
     progress_release(&progress);
     free(what);

@@ -154,11 +154,31 @@ static int exposed_count(const struct dpb_explanation *x)
     return count;
 }
 
-static void note_no_overlap(struct dpb_explanation *x)
+/* Where a thread beside the hooks forms the messages (Horovod's cycle), the plan cannot know them.
+ */
+static bool is_decided_in_run(const struct explain_subject *subject)
+{
+    return subject->shape->strategy->tick != NULL;
+}
+
+static void note_decided_in_run(const struct explain_subject *subject)
 {
     struct dpb_str note = {0};
 
-    if (x->message_count == 0 || exposed_count(x) < x->message_count)
+    if (subject->explanation->message_count == 0 || !is_decided_in_run(subject))
+        return;
+    dpb_str_append(&note, "what travels together is decided in the run, by what is ready on every "
+                          "rank when a cycle begins; listed is the worst case, in which all is "
+                          "ready at once. Messages that form earlier are smaller, and may hide");
+    take(subject->explanation, &note);
+}
+
+static void note_no_overlap(const struct explain_subject *subject)
+{
+    struct dpb_explanation *x = subject->explanation;
+    struct dpb_str note = {0};
+
+    if (x->message_count == 0 || exposed_count(x) < x->message_count || is_decided_in_run(subject))
         return;
     dpb_str_append(&note, "nothing overlaps: no message can go while the rank still computes "
                           "gradients");
@@ -225,7 +245,8 @@ void explain_notes(const struct explain_subject *subject)
     note_first_step(x);
     note_large_tensors(x);
     note_first_bucket(subject);
-    note_no_overlap(x);
+    note_decided_in_run(subject);
+    note_no_overlap(subject);
     note_large_last(x);
     note_latency(x);
     note_exchanges(subject);

@@ -64,6 +64,23 @@ print(*[p["name"] for p in json.load(sys.stdin)])'); do
     assert_output 'transformer\.wte\.weight, 147 MiB or 31 % of all gradient bytes'
 }
 
+@test "what is decided in the run, and what a layer waits for, is told apart" {
+    dpbench explain --strategy horovod --ranks 2
+    assert_exit 0
+    assert_output 'decided in the run'
+    refute_output 'nothing overlaps'
+    # a gather just before its own use is waited for, a prefetched one may hide
+    local prefetch gathers='[m["always_exposed"] for m in d[0]["messages"] if m["when"] == "backward-use"]'
+    for prefetch in pre none; do
+        dpbench_stdout explain --strategy fsdp --workload resnet18 --ranks 2 \
+            --backward-prefetch "$prefetch" --json
+        assert_exit 0
+        printf '%s' "$output" >"$prefetch.json"
+    done
+    assert_json none.json "len($gathers) > 1 and all($gathers)" true
+    assert_json pre.json "not all($gathers)" true
+}
+
 @test "mistakes of explain are usage errors" {
     dpbench explain --strategy none --bucket 1MiB
     assert_usage_error
