@@ -3,12 +3,12 @@
  * These functions are the members of dpb_workload_ops for every network that is a layer list with a
  * softmax cross-entropy at its end; a workload brings its layer list and its own open().
  *
- * Batch normalisation keeps its running statistics here. They are not parameters: no strategy sends
- * them, and the comparison of replicas does not look at them. As a rule they are local to each
- * rank: ranks see different samples, so their statistics differ, as under PyTorch's
- * DistributedDataParallel without broadcast_buffers. With sync_batch_statistics, as under PyTorch's
- * SyncBatchNorm, each layer normalises by the statistics of the global batch, and every rank has
- * the same running statistics. */
+ * Batch normalisation keeps its running statistics here. They are not parameters: no gradient
+ * changes them, and the comparison of replicas does not look at them. As a rule they are local to
+ * each rank: ranks see different samples, so their statistics differ after a step. They are the
+ * buffers of the model (dpb_model.buffer_numel), which strategy `ddp` makes rank 0's before
+ * forward. With sync_batch_statistics, as under PyTorch's SyncBatchNorm, each layer normalises by
+ * the statistics of the global batch, and every rank has the same running statistics. */
 #ifndef BENCH_NETWORK_H
 #define BENCH_NETWORK_H
 
