@@ -14,8 +14,7 @@ struct part {
     int64_t start_ns[PASSES], end_ns[PASSES];
 };
 
-__attribute__((optimize("O3"))) static void add(float *restrict a, const float *restrict b,
-                                                int64_t count)
+static void add(float *restrict a, const float *restrict b, int64_t count)
 {
     for (int64_t i = 0; i < count; i++)
         a[i] += b[i];
