@@ -85,8 +85,8 @@ struct dpb_step_engine {
     int64_t micro_batch; /* of the step, from 0 */
     bool is_evaluating;
     float grad_scale;
-    int64_t steps_done;
-    enum dpb_phase phase;
+    _Atomic int64_t steps_done; /* read by the thread of tick() too, as is the phase */
+    _Atomic enum dpb_phase phase;
     int64_t phase_start_ns;
 
     XXH3_state_t *hash_state;

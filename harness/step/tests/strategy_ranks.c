@@ -1,6 +1,7 @@
 #include "dpb_test.h"
 #include "strategy_ranks.h"
 
+#include <stdatomic.h>
 #include <unistd.h>
 
 #include "dpb_comm_shm.h"
@@ -97,8 +98,17 @@ static int64_t share_before(const struct strategy_run *run, int rank)
     return samples;
 }
 
+/* From any thread, as the launcher's board is written. */
+static void note_progress(void *ctx, int64_t step, enum dpb_phase phase, int bucket)
+{
+    (void)phase;
+    (void)bucket;
+    atomic_store((_Atomic int64_t *)ctx, step);
+}
+
 static void work(struct strategy_run *run, int rank, dpb_device *device, dpb_comm *comm)
 {
+    static _Atomic int64_t progress;
     struct strategy_report *report = &run->report[rank];
     const int64_t micro_batches = run->accumulate > 0 ? run->accumulate : 1;
     const int64_t batch = BATCH / micro_batches, each = batch / run->ranks;
@@ -131,6 +141,8 @@ static void work(struct strategy_run *run, int rank, dpb_device *device, dpb_com
             .seed = SEED,
             .optimizer = run->optimizer,
             .sum_gradients = !run->trains && !run->averages,
+            .progress = note_progress,
+            .progress_ctx = &progress,
     };
     dpb_step_engine *engine = NULL;
 
