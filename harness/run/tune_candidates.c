@@ -34,6 +34,8 @@ static const struct knob {
         {"cycle-time", BY_TEXT, false,
          (const char *const[]){"500us", "1ms", "2ms", "5ms", "10ms", NULL}},
         {"bytes-per-pack", BY_SIZE, true, NULL},
+        {"fsdp-unit", BY_TEXT, true,
+         (const char *const[]){"0", "250000", "1000000", "4000000", "16000000", NULL}},
         {"num-packs", BY_TEXT, true, (const char *const[]){"0", "1", "2", "4", "8", NULL}},
 };
 #define KNOB_COUNT (sizeof(knobs) / sizeof(knobs[0]))
