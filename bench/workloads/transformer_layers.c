@@ -300,9 +300,9 @@ dpb_status dpb_transformer_embed_fwd(struct dpb_transformer *net, const struct d
     float *sum = dpb_transformer_sum_begin(net, net->embedded);
 
     DPB_TRY(look_up(net, list->word, batch->tokens, rows, sum, false));
-    DPB_TRY(look_up(net, list->position, net->position, rows, sum, true));
     if (list->segment >= 0)
         DPB_TRY(look_up(net, list->segment, batch->segments, rows, sum, true));
+    DPB_TRY(look_up(net, list->position, net->position, rows, sum, true));
     return dpb_transformer_sum_end(net, list->layer[list->word].op.add, rows, net->embedded);
 }
 
