@@ -97,7 +97,7 @@ struct dpb_strategy_config {
     /* How the optimizer sees a parameter: element by element (so that any part of it can be updated
      * alone), or as a whole (LAMB, LARS, row-wise Adagrad). */
     bool optimizer_is_elementwise;
-    int optimizer_arrays; /* that it keeps of a parameter */
+    int optimizer_arrays;              /* that it keeps of a parameter */
     struct dpb_sync_services services; /* ctx NULL: only plan(), messages() and describe() */
 };
 
@@ -151,7 +151,10 @@ enum dpb_strategy_flags {
     DPB_STRATEGY_SYNCS_MICRO_BATCHES = 1 << 3,
     /* A pass may leave parameters out, whose use the workload then does not announce: it gets by
      * without grad_ready() for them. Otherwise that is an error. */
-    DPB_STRATEGY_FINDS_UNUSED = 1 << 4
+    DPB_STRATEGY_FINDS_UNUSED = 1 << 4,
+    /* Starts collectives when others have ended: their order with what the workload exchanges
+     * itself would differ between ranks, so that is refused */
+    DPB_STRATEGY_CHAINS = 1 << 6
 };
 
 struct dpb_strategy_memory {

@@ -8,16 +8,22 @@
 #include "dpb_log.h"
 
 /* Collectives run in the order of their start, which must be the same on every rank; a coordinator
- * starts its own whenever its ranks agree. */
-static dpb_status check_no_coordinator(const struct dpb_step_engine *engine)
+ * starts its own whenever its ranks agree, a chain when the link before has ended. */
+static dpb_status check_one_order(const struct dpb_step_engine *engine)
 {
-    if (!engine->config.strategy->tick || engine->world_size == 1)
+    const bool has_coordinator = engine->config.strategy->tick != NULL;
+
+    if ((!has_coordinator && !(engine->strategy_flags & DPB_STRATEGY_CHAINS)) ||
+        engine->world_size == 1)
         return DPB_OK;
-    dpb_error("strategy \"%s\" reduces gradients from a thread of its own, whose order with what "
-              "workload \"%s\" exchanges itself would differ between ranks",
-              engine->config.strategy->name, engine->config.workload->name);
-    dpb_log_hint("use --strategy ddp; or let the workload exchange nothing (--sync-bn off, "
-                 "--embedding-gradients dense)");
+    dpb_error("strategy \"%s\" reduces gradients %s, whose order with what workload \"%s\" "
+              "exchanges itself would differ between ranks",
+              engine->config.strategy->name,
+              has_coordinator ? "from a thread of its own" : "in chains of collectives",
+              engine->config.workload->name);
+    dpb_log_hint("use --strategy ddp%s; or let the workload exchange nothing (--sync-bn off, "
+                 "--embedding-gradients dense)",
+                 has_coordinator ? "" : " with another --hook");
     return DPB_ERR_USAGE;
 }
 
@@ -26,7 +32,7 @@ static dpb_status exchange_alloc(void *ctx, size_t bytes, void **buffer)
     struct dpb_step_engine *engine = ctx;
     struct exchanges *exchanges = &engine->exchanges;
 
-    DPB_TRY(check_no_coordinator(engine));
+    DPB_TRY(check_one_order(engine));
     if (!exchanges->is_opening || exchanges->buffer_count == EXCHANGE_BUFFERS_MAX) {
         dpb_error("workload \"%s\": asks for %zu bytes of shared memory %s",
                   engine->config.workload->name, bytes,

@@ -27,7 +27,8 @@ typedef struct ddp_hook ddp_hook;
 
 struct ddp_hook_ops {
     const char *name;
-    bool is_lossy; /* DPB_STRATEGY_LOSSY */
+    bool is_lossy;   /* DPB_STRATEGY_LOSSY */
+    bool has_stages; /* a bucket may have more than one: DPB_STRATEGY_CHAINS */
 
     dpb_status (*open)(const struct ddp_hook_config *config, ddp_hook **hook);
     void (*close)(ddp_hook *hook);

@@ -566,6 +566,7 @@ static void powersgd_memory(const ddp_hook *hook, struct dpb_strategy_memory *me
 const struct ddp_hook_ops ddp_hook_powersgd_ops = {
         .name = "powersgd",
         .is_lossy = true,
+        .has_stages = true,
         .open = powersgd_open,
         .close = powersgd_close,
         .plan = powersgd_plan,

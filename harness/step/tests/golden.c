@@ -80,7 +80,8 @@ static dpb_status golden_init(dpb_workload *workload, uint64_t seed)
 {
     (void)seed;
     for (int p = 0; p < PARAMS; p++)
-        memset(workload->param[p], 0, (size_t)params[p].numel * sizeof(float));
+        if (workload->param[p])
+            memset(workload->param[p], 0, (size_t)params[p].numel * sizeof(float));
     return DPB_OK;
 }
 

@@ -500,6 +500,34 @@ static void test_buffers_become_those_of_rank_0(void **state)
     }
 }
 
+/* ---- beside what the workload exchanges itself ---- */
+
+/* A hook of one stage starts its collectives at the same place on every rank; one of several starts
+ * them when others have ended, and is refused. */
+static void test_hooks_beside_exchanges_of_the_workload(void **state)
+{
+    static const struct dpb_ddp_options options[] = {
+            {SMALL, .overlap = true, .hook = DPB_DDP_HOOK_BF16},
+            {SMALL, .overlap = true, .hook = DPB_DDP_HOOK_POWERSGD,
+             .powersgd = {.rank = 1, .start_step = 2, .min_rate = 2.0}},
+    };
+
+    (void)state;
+    for (int o = 0; o < 2; o++) {
+        struct run *run = run_new(2, &options[o]);
+
+        for (int r = 0; r < run->ranks; r++)
+            run->tiny[r].exchange = TINY_EXCHANGE_CORRECT;
+        run_all(run);
+        for (int r = 0; r < run->ranks; r++) {
+            assert_int_equal(run->report[r].status, o == 0 ? DPB_OK : DPB_ERR_USAGE);
+            if (o == 1)
+                assert_non_null(strstr(run->report[r].log, "in chains of collectives"));
+        }
+        run_free(run);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -515,6 +543,7 @@ int main(void)
             cmocka_unit_test(test_static_graph_with_an_unused_parameter),
             cmocka_unit_test(test_unused_without_looking_is_an_error),
             cmocka_unit_test(test_buffers_become_those_of_rank_0),
+            cmocka_unit_test(test_hooks_beside_exchanges_of_the_workload),
     };
 
     return DPB_RUN_TESTS(tests);
