@@ -62,6 +62,8 @@ static const struct dpb_option option_rows[] = {
      .help = "how a rank calls the collective"},
     {.name = "ranks", .type = DPB_OPT_INT, .offset = AT(ranks), .default_text = "auto", .min = 1, .max = DPB_COMM_RANKS_MAX, .category = WHAT,
      .help = "processes that communicate; auto: one per core, at least 2, at most 4", .flags = DPB_OPT_AUTO},
+    {.name = "ranks-per-node", .type = DPB_OPT_INT, .offset = AT(ranks_per_node), .default_text = "auto", .min = 1, .max = DPB_COMM_RANKS_MAX, .category = WHAT,
+     .help = "ranks that share a node, for --algorithm hierarchical; divides --ranks; auto: all", .flags = DPB_OPT_AUTO | DPB_OPT_COMM_ONLY},
     {.name = "comm", .type = DPB_OPT_PART, .offset = AT(comm), .default_text = "shm", .category = WHAT,
      .help = "what moves the data; `dpbench list comms`"},
     {.name = "device", .type = DPB_OPT_PART, .offset = AT(device), .default_text = "cpu", .category = WHAT,
@@ -257,11 +259,21 @@ static void cell_release(struct cell *cell)
 static dpb_status resolve(const struct bench *b, dpb_config *config)
 {
     const struct dpb_comm_bench_options *o = dpb_config_struct(config, "experiment");
-    if (o->ranks != DPB_AUTO)
-        return DPB_OK;
     char text[24];
-    snprintf(text, sizeof(text), "%" PRId64, auto_ranks(b->config->cores));
-    return dpb_config_set(config, "ranks", text);
+    if (o->ranks == DPB_AUTO) {
+        snprintf(text, sizeof(text), "%" PRId64, auto_ranks(b->config->cores));
+        DPB_TRY(dpb_config_set(config, "ranks", text));
+    }
+    if (o->ranks_per_node == DPB_AUTO) {
+        snprintf(text, sizeof(text), "%" PRId64, o->ranks);
+        return dpb_config_set(config, "ranks-per-node", text);
+    }
+    if (o->ranks % o->ranks_per_node == 0)
+        return DPB_OK;
+    dpb_error("--ranks-per-node %" PRId64 " does not divide the %" PRId64 " ranks",
+              o->ranks_per_node, o->ranks);
+    dpb_log_hint("choose a divisor of the ranks, so that every node has as many");
+    return DPB_ERR_USAGE;
 }
 
 static bool acts_between_ranks(const struct bench *b, const char *name)

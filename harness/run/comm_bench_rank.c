@@ -85,6 +85,7 @@ static dpb_status open_parts(struct bench *b)
             .rank = b->rank,
             .size = b->size,
             .local_rank = b->rank,
+            .ranks_per_node = (int)b->o->ranks_per_node,
             .segment_fd = DPB_WORKER_FD_SEGMENT,
             .timeout_ns = b->o->timeout_ns,
             .options = dpb_config_struct(b->config, "comm"),

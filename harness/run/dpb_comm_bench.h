@@ -42,7 +42,7 @@ struct dpb_comm_bench_options {
     int dtype;      /* enum dpb_dtype */
     int call;       /* enum dpb_comm_call */
     char sizes[DPB_OPTION_TEXT_BYTES];
-    int64_t ranks;
+    int64_t ranks, ranks_per_node;
     int64_t iterations; /* DPB_AUTO: by the time of the warm-up */
     int64_t warmup;
     bool bind;

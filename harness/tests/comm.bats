@@ -45,6 +45,26 @@ short=(--sizes "64B,1MB" --iterations 5)
     assert_json out.json '{b for r in d if r["size_bytes"] == 1000000 for b in r["wire_bytes_per_rank"]} == {1500000}' true
 }
 
+@test "comm: every algorithm is right, in nodes too; what one does not have is refused" {
+    dpbench_stdout comm --sizes 64B,1MB --iterations 3 --ranks 4 --ranks-per-node 2 --json -o out \
+        --algorithm recursive-doubling,halving-doubling,tree,double-tree,hierarchical
+    assert_exit 0
+    printf '%s' "$output" >out.json
+    assert_json out.json 'len(d), sum(r["wrong"] for r in d)' '[10, 0]'
+    assert_json out.json '{r["comm"]["ranks_per_node"] for r in d} == {2}' true
+    # of 1 MB: log2 P, 2 (P-1)/P, by the place in the tree, and inside and between nodes
+    assert_json out.json '({r["algorithm"]: r["wire_bytes_per_rank"] for r in d if r["size_bytes"] == 1000000} ==
+        {"recursive-doubling": [2000000] * 4, "halving-doubling": [1500000] * 4,
+         "tree": [1000000, 1000000, 3000000, 1000000], "double-tree": [1000000, 2000000, 2000000, 1000000],
+         "hierarchical": [1500000] * 4})' true
+    dpbench comm --ranks 4 --ranks-per-node 3
+    assert_exit 2
+    assert_output 'does not divide the 4 ranks'
+    dpbench comm --ranks 2 --sizes 4KiB --collective reduce-scatter --algorithm tree
+    [ "$status" -ne 0 ]
+    assert_output 'algorithm "tree" has no reduce-scatter .*; these have: direct, ring, halving-doubling'
+}
+
 @test "comm: an emulated link is named, and takes its time" {
     dpbench_stdout comm --sizes 1MB --iterations 5 --ranks 2 --link 1GB/s,100us -o out
     assert_exit 0
