@@ -2,12 +2,12 @@
  * measurement.
  *
  * Candidates are the combinations of the knobs that the strategy has (bucket sizes, the first
- * bucket, a fusion threshold and cycle time, packs); combinations that send the same messages at
- * the same times are one candidate. Successive halving: all are launched, the better half is
- * launched again, and so on, each time in random interleaved order. What wins was also lucky, so
- * that its measurements so far say nothing about how much it is better: the winner is launched
- * again in turns with the default (default, winner, winner, default, ...), and only those pairs are
- * compared. */
+ * bucket, a fusion threshold and cycle time, packs, units of layers); combinations that send the
+ * same messages at the same times are one candidate. Successive halving: all are launched, the
+ * better half is launched again, and so on, each time in random interleaved order. What wins was
+ * also lucky, so that its measurements so far say nothing about how much it is better: the winner
+ * is launched again in turns with the default (default, winner, winner, default, ...), and only
+ * those pairs are compared. */
 #ifndef DPB_TUNE_H
 #define DPB_TUNE_H
 
