@@ -133,6 +133,7 @@ struct bench {
     char *run_id;
     dpb_json *host;
     dpb_json *records;
+    size_t skipped; /* rows that are not supported */
     struct dpb_str lines;
     char *records_path;
     int lock_fd;
@@ -564,16 +565,55 @@ static void set_times(dpb_json *record, const double *samples, size_t count, dou
     set_rate(record, "busbw_p50_bytes_per_s", size_bytes / p50_ns * 1e9 * factor);
 }
 
+/* What was measured, or not, beside the launch. */
+static void set_row(const struct bench *b, size_t cell, const struct dpb_launch_result *result,
+                    const struct comm_row *row, dpb_json *record)
+{
+    const dpb_json *comm = dpb_json_get(result->ranks[0], "comm");
+    dpb_json_set_bool(record, "emulated", dpb_json_as_bool(dpb_json_get(comm, "emulated"), false));
+    dpb_json_set(record, "comm", dpb_json_copy(comm));
+    dpb_json_set(record, "device", dpb_json_copy(dpb_json_get(result->ranks[0], "device")));
+    dpb_json_set(record, "config", row_config(b, cell, row));
+    dpb_json_set_string(record, "collective", dpb_coll_text(row->kind));
+    dpb_json_set(record, "algorithm", dpb_json_copy(dpb_json_get(comm, "algorithm")));
+    dpb_json_set_string(record, "dtype", dpb_dtype_text(row->dtype));
+    dpb_json_set_string(record, "redop", sums(row->kind) ? "sum" : "none");
+    dpb_json_set_int(record, "root", has_root(row->kind) ? 0 : -1);
+    dpb_json_set_bool(record, "in_place", true);
+    dpb_json_set_int(record, "size_bytes", row->count * (int64_t)dpb_dtype_bytes(row->dtype));
+    dpb_json_set_int(record, "count", row->count);
+}
+
+/* The algorithm, or the comm, does not have this one; the others are measured all the same. */
+static void add_skipped(struct bench *b, size_t cell, const struct dpb_launch_result *result,
+                        const struct comm_row *row)
+{
+    char reason[256];
+    dpb_json *record = record_new(b, cell, DPB_ERR_UNSUPPORTED, "");
+    set_row(b, cell, result, row, record);
+    snprintf(reason, sizeof(reason),
+             "algorithm %s has no %s of %s here; the ranks' messages say why",
+             dpb_json_as_string(dpb_json_get(record, "algorithm"), "of the comm"),
+             dpb_coll_text(row->kind), dpb_dtype_text(row->dtype));
+    dpb_json_set_string(record, "status", "skipped");
+    dpb_json_set_string(record, "reason", reason);
+    dpb_json_append(b->records, record);
+    b->skipped++;
+}
+
 static dpb_status add_row_record(struct bench *b, size_t cell,
                                  const struct dpb_launch_result *result,
                                  const struct comm_row *rows_here, size_t i, int64_t *wrong)
 {
     const struct comm_row *row = &rows_here[i];
-    const dpb_json *comm = dpb_json_get(result->ranks[0], "comm");
     const int64_t size_bytes = row->count * (int64_t)dpb_dtype_bytes(row->dtype);
     int64_t *samples = NULL, wrong_here = 0;
     double *reals = NULL;
     size_t count = 0;
+    if (dpb_json_get(rank_row(result, 0, i), "unsupported")) {
+        add_skipped(b, cell, result, row);
+        return DPB_OK;
+    }
     DPB_TRY(samples_of(result, i, &samples, &reals, &count));
     dpb_json *record = record_new(b, cell, DPB_OK, ""), *wire = dpb_json_array();
     for (int r = 0; r < result->rank_count; r++) {
@@ -585,18 +625,7 @@ static dpb_status add_row_record(struct bench *b, size_t cell,
         dpb_json_set_string(record, "status", "invalid");
         dpb_json_set_string(record, "reason", "elements of the result are wrong");
     }
-    dpb_json_set_bool(record, "emulated", dpb_json_as_bool(dpb_json_get(comm, "emulated"), false));
-    dpb_json_set(record, "comm", dpb_json_copy(comm));
-    dpb_json_set(record, "device", dpb_json_copy(dpb_json_get(result->ranks[0], "device")));
-    dpb_json_set(record, "config", row_config(b, cell, row));
-    dpb_json_set_string(record, "collective", dpb_coll_text(row->kind));
-    dpb_json_set(record, "algorithm", dpb_json_copy(dpb_json_get(comm, "algorithm")));
-    dpb_json_set_string(record, "dtype", dpb_dtype_text(row->dtype));
-    dpb_json_set_string(record, "redop", sums(row->kind) ? "sum" : "none");
-    dpb_json_set_int(record, "root", has_root(row->kind) ? 0 : -1);
-    dpb_json_set_bool(record, "in_place", true);
-    dpb_json_set_int(record, "size_bytes", size_bytes);
-    dpb_json_set_int(record, "count", row->count);
+    set_row(b, cell, result, row, record);
     dpb_json_set_int(record, "wrong", wrong_here);
     dpb_json_set(record, "wire_bytes_per_rank", wire);
     dpb_json_set_int(record, "iterations", (int64_t)count);
@@ -713,6 +742,12 @@ dpb_status dpb_comm_bench_run(const struct dpb_comm_bench_config *config,
             break;
     }
     st = first;
+    if (b.skipped > 0) {
+        dpb_error("%zu of the collectives are not supported, and are recorded as skipped",
+                  b.skipped);
+        dpb_log_hint("leave out the --algorithm or --dtype that does not have them");
+        DPB_KEEP(st, DPB_ERR_UNSUPPORTED);
+    }
 out:
     bench_release(&b);
     return st;

@@ -195,7 +195,14 @@ static dpb_status run_row(struct bench *b, const struct comm_row *row, dpb_json 
     };
     struct dpb_comm_stats before, after;
     int64_t wrong = 0, each_ns;
-    DPB_TRY(check(b, &coll, &wrong));
+    dpb_status st = check(b, &coll, &wrong);
+    if (st == DPB_ERR_UNSUPPORTED) { /* on all ranks, and nothing was begun */
+        dpb_json *unsupported = dpb_json_object();
+        dpb_json_set_bool(unsupported, "unsupported", true);
+        dpb_json_append(rows, unsupported);
+        return DPB_OK;
+    }
+    DPB_TRY(st);
     DPB_TRY(warm_up(b, &coll, &each_ns));
     int64_t iterations = iterations_of(b, each_ns);
     b->comm_ops->stats(b->comm, &before);

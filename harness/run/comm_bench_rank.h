@@ -24,7 +24,7 @@ dpb_json *comm_bench_job(const dpb_config *config, const struct comm_row *rows, 
 
 /* Do the job and send
  *   {"type": "result", "rank", "pid", "comm", "device",
- *    "rows": [{"wrong", "wire_bytes", "samples_ns": []}, ...]}.
+ *    "rows": [{"wrong", "wire_bytes", "samples_ns": []} or {"unsupported": true}, ...]}.
  * On failure `failed` is called before the other ranks are told to give up. */
 dpb_status comm_bench_rank(const struct dpb_registry *registry, const dpb_json *job,
                            struct dpb_board_line *line, void (*failed)(dpb_status st));

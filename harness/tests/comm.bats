@@ -101,11 +101,17 @@ short=(--sizes "64B,1MB" --iterations 5)
     assert_json out/records.jsonl '[r["ranks"] for r in d]' '[1, 1, 2, 2]'
 }
 
-@test "comm: a type that cannot be summed fails with its name, and is recorded" {
+@test "comm: what is not supported is skipped with its name, and the rest is measured: exit 3" {
     dpbench comm "${short[@]}" --ranks 2 --dtype uint8 -o out
     assert_exit 3
     assert_output 'cannot sum uint8'
-    assert_json out/records.jsonl 'd[0]["status"], "uint8" in d[0]["reason"]' '["failed", true]'
+    assert_json out/records.jsonl 'd[0]["status"], "uint8" in d[0]["reason"]' '["skipped", true]'
+    dpbench comm "${short[@]}" --ranks 3 --algorithm direct,tree --collective reduce-scatter,broadcast \
+        -o some
+    assert_exit 3
+    assert_output 'has no reduce-scatter'
+    assert_json some/records.jsonl '[r["status"] for r in d]' \
+        '["ok", "ok", "ok", "ok", "skipped", "skipped", "ok", "ok"]'
     dpbench comm "${short[@]}" --ranks 2 --dtype uint8 --collective all-gather -o gather
     assert_exit 0
 }
