@@ -12,14 +12,14 @@ load helper
 @test "--help lists the commands, and needs no environment" {
     run env -i "$DPBENCH" --help
     assert_exit 0
-    for command in run sweep report verify list doctor; do
+    for command in run sweep report verify comm list doctor; do
         assert_output "^ *(dpbench )?$command\b"
     done
     refute_output '\bworker\b'
 }
 
 @test "every command has --help" {
-    for command in run sweep report verify list doctor; do
+    for command in run sweep report verify comm list doctor; do
         dpbench "$command" --help
         assert_exit 0
         assert_output "dpbench $command"
