@@ -255,6 +255,9 @@ dpb_status engine_adopt_ready_order(struct dpb_step_engine *engine)
  * the half shows that `scale` is obeyed. */
 #define CHECK_PERIOD 1021
 
+/* Signs of life for who watches: a large network on a busy machine is no hang. */
+#define BEAT_ELEMENTS (INT64_C(1) << 22)
+
 struct check_result {
     int64_t element; /* -1: all are right */
     int unit;
@@ -271,25 +274,31 @@ static int check_next(int v)
     return v + 1 == CHECK_PERIOD ? 0 : v + 1;
 }
 
-static void fill_unit(float *data, int64_t elements, int u, int rank)
+static void fill_unit(struct dpb_step_engine *engine, float *data, int64_t elements, int u)
 {
+    const int rank = engine->rank;
     int v = check_first(u);
 
     for (int64_t i = 0; i < elements; i++) {
+        if (i % BEAT_ELEMENTS == 0)
+            engine_progress(engine, u);
         data[i] = (float)((int64_t)v * (rank + 1));
         v = check_next(v);
     }
 }
 
-static void compare_unit(const float *data, int64_t elements, int u, int world_size,
+static void compare_unit(struct dpb_step_engine *engine, const float *data, int64_t elements, int u,
                          struct check_result *result)
 {
-    const float factor = (float)((int64_t)world_size * (world_size + 1)) / 4.0f;
+    const int64_t ranks = engine->world_size;
+    const float factor = (float)(ranks * (ranks + 1)) / 4.0f;
     int v = check_first(u);
 
     for (int64_t i = 0; i < elements; i++) {
         const float expected = factor * (float)v;
 
+        if (i % BEAT_ELEMENTS == 0)
+            engine_progress(engine, u);
         if (data[i] != expected) {
             *result = (struct check_result){i, u, data[i], expected};
             return;
@@ -344,11 +353,10 @@ dpb_status engine_check_comm(struct dpb_step_engine *engine, const struct dpb_un
                 .tag = u,
         };
 
-        engine_progress(engine, u);
-        fill_unit(data, unit->elements, u, engine->rank);
+        fill_unit(engine, data, unit->elements, u);
         DPB_TRY(run_collective(engine, &all_reduce));
         if (result.element < 0)
-            compare_unit(data, unit->elements, u, engine->world_size, &result);
+            compare_unit(engine, data, unit->elements, u, &result);
     }
     DPB_TRY(judge_check(engine, &result));
     memset(engine->gradients, 0, (size_t)engine->gradient_arena_bytes);

@@ -248,6 +248,7 @@ static dpb_status alloc_floats(struct dpb_step_engine *engine, int64_t bytes, fl
 {
     void *memory;
 
+    engine_progress(engine, -1); /* it touches all of it */
     DPB_TRY(dpb_device_get_ops(engine->config.device)
                     ->alloc(engine->config.device, (size_t)bytes, &memory));
     *floats = memory;
@@ -308,6 +309,7 @@ dpb_status engine_alloc_arenas(struct dpb_step_engine *engine)
     DPB_TRY(alloc_state(engine));
     DPB_TRY(alloc_micro_gradients(engine));
     engine->gradient_arena_bytes = arena_bytes_of(&shape, engine_plan(engine));
+    engine_progress(engine, -1);
     DPB_TRY(engine->comm_ops->buffer_alloc(engine->config.comm,
                                            (size_t)engine->gradient_arena_bytes, &memory));
     engine->gradients = memory;
@@ -456,6 +458,7 @@ dpb_status engine_each_run(struct dpb_step_engine *engine, bool is_new, engine_r
     if (!is_in_parts(engine) || engine->parted) {
         if (is_new)
             DPB_TRY(engine->config.workload->init_params(engine->workload, engine->config.seed));
+        engine_progress(engine, -1);
         return use(engine, 0, params);
     }
     st = gather_begin(engine, largest_run_bytes(engine));

@@ -159,6 +159,7 @@ dpb_status engine_use_plan(struct dpb_step_engine *engine)
     DPB_TRY(engine_agree_on_plan(engine, plan));
     DPB_TRY(engine_check_comm(engine, plan));
     bind_gradients(engine);
+    engine_progress(engine, -1);
     DPB_TRY(engine_sync_place(engine));
     engine_bind(engine);
     return DPB_OK;
@@ -196,6 +197,7 @@ static dpb_status open_parts(struct dpb_step_engine *engine)
     DPB_TRY(engine_alloc_arenas(engine));
     DPB_TRY(open_workload(engine));
     DPB_TRY(engine_use_plan(engine));
+    engine_progress(engine, -1);
     return engine_init_params(engine);
 }
 

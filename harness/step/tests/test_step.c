@@ -464,6 +464,9 @@ static void test_progress_tells_where_the_rank_is(void **state)
     (void)state;
     rig_init(&rig, &dpb_strategy_ddp_ops, 2);
     rig_open(&rig);
+    /* parameters, optimizer, gradients; the unit is filled and compared; places, values */
+    assert_string_equal(rig.progress.text, "1:setup:-1 1:setup:-1 1:setup:-1 1:setup:0 1:setup:0 "
+                                           "1:setup:-1 1:setup:-1 1:setup:-1 ");
     rig_steps(&rig, 1);
     dpb_str_release(&rig.progress);
     rig_steps(&rig, 1);
