@@ -122,6 +122,17 @@ static bool is_waited_for(const struct dpb_explanation *x, const struct dpb_sync
     return what->param >= 0 && x->steady.unit_of[what->param] == what->unit;
 }
 
+/* Gathers that all go when the step begins arrive while earlier layers compute, but for the first.
+ */
+static bool is_first_of_forward(const struct dpb_explanation *x,
+                                const struct dpb_explain_message *message)
+{
+    for (const struct dpb_explain_message *m = x->messages; m < message; m++)
+        if (m->what.when == DPB_SYNC_FORWARD)
+            return false;
+    return true;
+}
+
 /* Collectives run in the order in which they are started, so a message goes no earlier than the
  * one before it: `last` is the latest position so far. */
 static void time_message(const struct dpb_explanation *x, const struct progress *progress,
@@ -150,7 +161,7 @@ static void time_message(const struct dpb_explanation *x, const struct progress 
         break;
     case DPB_SYNC_FORWARD:
         message->after = what->param;
-        message->always_exposed = is_waited_for(x, what);
+        message->always_exposed = is_waited_for(x, what) && is_first_of_forward(x, message);
         break;
     case DPB_SYNC_AFTER_BACKWARD:
         message->backward_done = 1;

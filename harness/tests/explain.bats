@@ -79,6 +79,12 @@ print(*[p["name"] for p in json.load(sys.stdin)])'); do
     done
     assert_json none.json "len($gathers) > 1 and all($gathers)" true
     assert_json pre.json "not all($gathers)" true
+    dpbench_stdout explain --strategy zero1 --workload resnet18 --ranks 2 \
+        --overlap-param-gather on --json
+    assert_exit 0
+    printf '%s' "$output" >zero1.json
+    assert_json zero1.json \
+        '[m["always_exposed"] for m in d[0]["messages"] if m["when"] == "forward"]' '[true, false]'
 }
 
 @test "mistakes of explain are usage errors" {
