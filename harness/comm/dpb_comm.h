@@ -78,7 +78,7 @@ struct dpb_coll_times {
     int64_t start_ns;     /* the backend began to execute it */
     int64_t all_ready_ns; /* the last rank was ready; start to here is waiting for peers */
     int64_t end_ns;       /* the result was there */
-    int64_t wire_bytes;   /* bytes this rank sent */
+    int64_t wire_bytes;   /* bytes this rank sent; formulas: dpb_setup_wire_bytes() */
 };
 
 struct dpb_comm_stats {
