@@ -271,12 +271,14 @@ static void test_state(void **state)
             assert_string_equal(found.name, name);
             assert_int_equal(found.kind, DPB_STATE_LOCAL);
             assert_int_equal(found.numel, channels);
+            assert_int_equal(list->model.buffer_numel[index - 1], channels);
             for (int64_t c = 0; c < channels; c++)
                 assert_true(fabs((double)found.data[c] - network.statistics[i][k * channels + c]) <
                             1e-5);
         }
     }
     assert_int_equal(index, 16);
+    assert_int_equal(list->model.buffer_count, index);
     assert_false(tiny_network_ops.state(fixture.workload, index, &found));
     double_network_close(&network);
     fixture_close(&fixture);
@@ -392,6 +394,20 @@ static void test_loss_falls(void **state)
     fixture_close(&fixture);
 }
 
+/* What DDP broadcasts before each step of ResNet-50: 106 tensors of 212,480 bytes. */
+static void test_buffers_of_resnet50(void **state)
+{
+    const struct dpb_model *model = dpb_workload_resnet50_ops.model(NULL);
+    int64_t elements = 0;
+
+    (void)state;
+    assert_int_equal(model->buffer_count, 106);
+    for (int i = 0; i < model->buffer_count; i++)
+        elements += model->buffer_numel[i];
+    assert_int_equal(elements * (int64_t)sizeof(float), 212480);
+    assert_int_equal(dpb_workload_vgg16_ops.model(NULL)->buffer_count, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -403,6 +419,7 @@ int main(void)
             cmocka_unit_test(test_initial_values_of_vgg),
             cmocka_unit_test(test_inference_uses_running_statistics),
             cmocka_unit_test(test_state),
+            cmocka_unit_test(test_buffers_of_resnet50),
             cmocka_unit_test(test_samples_are_alone_in_inference),
             cmocka_unit_test(test_one_value_per_channel),
             cmocka_unit_test(test_loss_falls),
