@@ -2,7 +2,7 @@
 
 load helper
 
-tuning=("${quick[@]}" --workload mnist-cnn --ranks 2 --bucket 4KiB,16MiB --first-bucket auto)
+tuning=("${quick[@]}" --workload mnist-cnn --ranks 2 --bucket "4KiB,16MiB" --first-bucket auto)
 unset 'tuning[2]' 'tuning[3]' # quick's workload
 
 @test "tune --dry-run names the candidates and runs nothing" {
