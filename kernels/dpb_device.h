@@ -296,8 +296,8 @@ struct dpb_add_args {
     bool relu;
 };
 
-/* Columns of x [rows, columns] become orthonormal, in place: modified Gram-Schmidt (Bjorck 1967), as
- * PyTorch's PowerSGD hook does it. From the first to the last, a column is divided by its length
+/* Columns of x [rows, columns] become orthonormal, in place: modified Gram-Schmidt (Bjorck 1967),
+ * as PyTorch's PowerSGD hook does it. From the first to the last, a column is divided by its length
  * plus eps, and its share taken from the later ones. A column of length 0 stays 0 when eps is 0. */
 struct dpb_orthogonalize_args {
     struct dpb_tensor x;

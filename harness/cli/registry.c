@@ -30,17 +30,10 @@ static const struct dpb_workload_ops *const workloads[] = {
 static const struct dpb_device_ops *const devices[] = {&dpb_device_cpu_ops};
 static const struct dpb_comm_ops *const comms[] = {&dpb_comm_shm_ops};
 static const struct dpb_strategy_ops *const strategies[] = {
-        &dpb_strategy_none_ops,
-        &dpb_strategy_naive_ops,
-        &dpb_strategy_ddp_ops,
-        &dpb_strategy_horovod_ops,
-        &dpb_strategy_horovod_legacy_ops,
-        &dpb_strategy_mirrored_ops,
-        &dpb_strategy_mwms_ops,
-        &dpb_strategy_zero1_ops,
-        &dpb_strategy_local_sgd_ops,
-        &dpb_strategy_zero2_ops,
-        &dpb_strategy_fsdp_ops,
+        &dpb_strategy_none_ops,    &dpb_strategy_naive_ops,          &dpb_strategy_ddp_ops,
+        &dpb_strategy_horovod_ops, &dpb_strategy_horovod_legacy_ops, &dpb_strategy_mirrored_ops,
+        &dpb_strategy_mwms_ops,    &dpb_strategy_zero1_ops,          &dpb_strategy_local_sgd_ops,
+        &dpb_strategy_zero2_ops,   &dpb_strategy_fsdp_ops,
 };
 
 #define PART_COUNT (COUNT(workloads) + COUNT(devices) + COUNT(comms) + COUNT(strategies))
