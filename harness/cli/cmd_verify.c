@@ -93,12 +93,15 @@ static dpb_status refuse_measurement(const struct dpb_settings *given)
 }
 
 /* Two ranks, and few steps, unless the user says otherwise: verification is about bits, not time.
- */
+ * So a busy machine may take minutes to set up a large network. */
 static dpb_status set_defaults(const struct dpb_registry *registry,
                                const struct dpb_settings *given, struct dpb_settings *settings)
 {
-    static const char *const defaults[][2] = {
-            {"ranks", "2"}, {"steps", "8"}, {"warmup", "2"}, {"trace-steps", "0"}};
+    static const char *const defaults[][2] = {{"ranks", "2"},
+                                              {"steps", "8"},
+                                              {"warmup", "2"},
+                                              {"trace-steps", "0"},
+                                              {"stall-timeout", "5min"}};
     for (size_t i = 0; i < sizeof(defaults) / sizeof(defaults[0]); i++)
         if (!dpb_settings_find(given, defaults[i][0]) &&
             !(i == 1 && dpb_settings_find(given, "epochs")))

@@ -12,6 +12,14 @@ load helper
     done
 }
 
+@test "verify passes for every strategy there is, with micro-batches" {
+    for strategy in $("$DPBENCH" list strategies | cut -d " " -f 1); do
+        dpbench verify --data synthetic --workload mnist-mlp --strategy "$strategy" --ranks 2 \
+            --batch-per-rank 4 --accumulate 2 --steps 4
+        assert_exit 0
+    done
+}
+
 @test "verify says what it compared and within which bound" {
     dpbench verify --data synthetic --workload mnist-mlp --ranks 2 --global-batch 16
     assert_exit 0
