@@ -72,8 +72,9 @@ static void test_parts(void **state)
 static void test_ranks_hold_their_gradients_once(void **state)
 {
     (void)state;
-    struct dpb_memory one = predict("mnist-mlp", "1", "8", NULL, NULL);
-    struct dpb_memory four = predict("mnist-mlp", "4", "8", NULL, NULL);
+    /* A strategy that keeps no copies of gradients, with one rank or several. */
+    struct dpb_memory one = predict("mnist-mlp", "1", "8", "strategy", "none");
+    struct dpb_memory four = predict("mnist-mlp", "4", "8", "strategy", "none");
     assert_int_equal(four.part_bytes[DPB_MEMORY_PEERS], 3 * four.part_bytes[DPB_MEMORY_GRADIENTS]);
     assert_int_equal(four.rank_bytes, one.rank_bytes + four.part_bytes[DPB_MEMORY_PEERS]);
     assert_int_equal(four.total_bytes, 4 * one.total_bytes);
