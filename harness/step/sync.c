@@ -121,10 +121,10 @@ static void keep_event(struct dpb_step_engine *engine, const struct dpb_event *e
         events->event[events->count++] = *event;
 }
 
-static void keep_collective(struct dpb_step_engine *engine, const struct sync_handle *handle,
-                            const struct dpb_coll_times *times)
+static int collective_events(const struct sync_handle *handle, const struct dpb_coll_times *times,
+                             struct dpb_event event[2])
 {
-    struct dpb_event event = {
+    event[0] = (struct dpb_event){
             .start_ns = times->start_ns,
             .end_ns = times->end_ns,
             .name = handle->name,
@@ -133,13 +133,10 @@ static void keep_collective(struct dpb_step_engine *engine, const struct sync_ha
             .kind = DPB_EVENT_COMM,
             .lane = DPB_LANE_COMM,
     };
-
-    keep_event(engine, &event);
-    if (times->all_ready_ns > times->start_ns) {
-        event.kind = DPB_EVENT_COMM_WAIT;
-        event.end_ns = times->all_ready_ns;
-        keep_event(engine, &event);
-    }
+    event[1] = event[0];
+    event[1].kind = DPB_EVENT_COMM_WAIT;
+    event[1].end_ns = times->all_ready_ns;
+    return times->all_ready_ns > times->start_ns ? 2 : 1;
 }
 
 void engine_sync_flush(struct dpb_step_engine *engine)
@@ -296,34 +293,53 @@ static dpb_status sync_test(void *ctx, int handle)
     return request ? engine->comm_ops->test(engine->config.comm, request) : DPB_ERR_INTERNAL;
 }
 
-static dpb_status finish(struct dpb_step_engine *engine, int handle, dpb_stream *stream)
+/* The collective has ended; its handle is free. `ended` gets what it was. */
+static dpb_status finish(struct dpb_step_engine *engine, int handle, dpb_stream *stream,
+                         struct sync_handle *ended, struct dpb_coll_times *times)
 {
     struct sync *sync = &engine->sync;
     dpb_request *request = request_of(engine, handle);
-    struct dpb_coll_times times;
 
     if (!request)
         return DPB_ERR_INTERNAL;
     engine_progress(engine, sync->handle[handle].unit);
-    DPB_TRY(engine->comm_ops->wait(engine->config.comm, request, stream, &times));
+    DPB_TRY(engine->comm_ops->wait(engine->config.comm, request, stream, times));
     pthread_mutex_lock(&sync->mutex);
-    keep_collective(engine, &sync->handle[handle], &times);
+    *ended = sync->handle[handle];
     sync->handle[handle].request = NULL;
     sync->under_way--;
     pthread_mutex_unlock(&sync->mutex);
     return DPB_OK;
 }
 
+/* By the main thread, which hands its events over at once: however many collectives a step has,
+ * none is lost. */
 static dpb_status sync_wait(void *ctx, int handle)
 {
     struct dpb_step_engine *engine = ctx;
+    struct sync_handle ended;
+    struct dpb_coll_times times;
+    struct dpb_event event[2];
 
-    return finish(engine, handle, engine->launcher.stream);
+    DPB_TRY(finish(engine, handle, engine->launcher.stream, &ended, &times));
+    for (int i = 0, count = collective_events(&ended, &times, event); i < count; i++)
+        dpb_range_emit(engine->launcher.recorder, &event[i]);
+    return DPB_OK;
 }
 
 static dpb_status sync_wait_on_host(void *ctx, int handle)
 {
-    return finish(ctx, handle, NULL);
+    struct dpb_step_engine *engine = ctx;
+    struct sync_handle ended;
+    struct dpb_coll_times times;
+    struct dpb_event event[2];
+
+    DPB_TRY(finish(engine, handle, NULL, &ended, &times));
+    pthread_mutex_lock(&engine->sync.mutex);
+    for (int i = 0, count = collective_events(&ended, &times, event); i < count; i++)
+        keep_event(engine, &event[i]);
+    pthread_mutex_unlock(&engine->sync.mutex);
+    return DPB_OK;
 }
 
 dpb_status engine_sync_check_done(struct dpb_step_engine *engine)

@@ -23,7 +23,8 @@ struct sync_handle {
     int64_t bytes;
 };
 
-/* Events of collectives and spans, from any thread, until the main thread hands them over. */
+/* Events of spans, and of collectives that were waited for on the host, from any thread, until the
+ * main thread hands them over. */
 struct sync_events {
     struct dpb_event *event;
     int count, capacity;

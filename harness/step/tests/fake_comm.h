@@ -6,7 +6,7 @@
 
 #include "dpb_comm.h"
 
-#define FAKE_REQUESTS 16
+#define FAKE_REQUESTS 64
 #define FAKE_BUFFERS  16
 
 struct fake_request {

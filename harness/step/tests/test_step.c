@@ -405,6 +405,35 @@ static void test_events_of_traced_steps(void **state)
     rig_release(&rig);
 }
 
+/* However many collectives a step has, far more than parameters, each is recorded. */
+static void test_no_collective_of_a_traced_step_is_lost(void **state)
+{
+    static const struct dpb_mirrored_options packs = {.cross_device_ops = DPB_CROSS_DEVICE_NCCL,
+                                                      .num_packs = 400};
+    const struct dpb_recorder_config recorder_config = {.rank = 0, .events_per_lane = 1000};
+    const struct dpb_event *events;
+    dpb_recorder *recorder;
+    struct rig rig;
+    size_t count;
+    uint64_t lost;
+
+    (void)state;
+    rig_init(&rig, &dpb_strategy_mirrored_ops, 2);
+    rig.config.strategy_options = &packs;
+    rig_open(&rig);
+    assert_int_equal(dpb_recorder_host_ops.open(&recorder_config, &recorder), DPB_OK);
+    dpb_step_set_recorder(rig.engine, recorder);
+    rig_steps(&rig, 1);
+    assert_int_equal(dpb_recorder_host_ops.drain(recorder, &events, &count, &lost), DPB_OK);
+    assert_int_equal(lost, 0);
+    assert_int_equal(count_events(events, count, DPB_EVENT_COMM, 1).count, 400);
+    assert_int_equal(count_events(events, count, DPB_EVENT_COMM, 1).bytes, 4408);
+    assert_int_equal(count_events(events, count, DPB_EVENT_COMM_WAIT, 1).count, 400);
+    dpb_step_set_recorder(rig.engine, NULL);
+    dpb_recorder_host_ops.close(recorder);
+    rig_release(&rig);
+}
+
 /* The workload's exchanges: memory above the gradients', sums, events of their own. */
 static void test_exchanges_of_the_workload(void **state)
 {
@@ -663,6 +692,7 @@ int main(void)
             cmocka_unit_test(test_time_includes_queued_work),
             cmocka_unit_test(test_gradients_begin_as_zeros),
             cmocka_unit_test(test_events_of_traced_steps),
+            cmocka_unit_test(test_no_collective_of_a_traced_step_is_lost),
             cmocka_unit_test(test_exchanges_of_the_workload),
             cmocka_unit_test(test_progress_tells_where_the_rank_is),
             cmocka_unit_test(test_comm_stats_are_those_of_the_comm),
