@@ -23,8 +23,9 @@
 
 /* Operators, spans and collectives of one micro-batch of one lane: a parameter has its own in the
  * forward pass, in the backward pass (bias, weights, data, activation) and in the update. */
-#define EVENTS_PER_BATCH_BOUND 512
-#define EVENTS_PER_PARAM_BOUND 8
+#define EVENTS_PER_BATCH_BOUND   512
+#define EVENTS_PER_PARAM_BOUND   8
+#define EVENTS_PER_MESSAGE_BOUND 2 /* it, and the wait for peers in it; in a lane of their own */
 
 /* ---- the job ---- */
 
@@ -289,8 +290,10 @@ static dpb_status open_measurement(struct worker *w)
     size_t params = (size_t)dpb_dataset_model(w->train)->param_count;
     struct dpb_recorder_config recorder = {
             .rank = w->rank,
-            .events_per_lane = (size_t)(w->traced_count * w->e->accumulate) *
-                               (EVENTS_PER_BATCH_BOUND + EVENTS_PER_PARAM_BOUND * params),
+            .events_per_lane =
+                    (size_t)(w->traced_count * w->e->accumulate) *
+                    (EVENTS_PER_BATCH_BOUND + EVENTS_PER_PARAM_BOUND * params +
+                     EVENTS_PER_MESSAGE_BOUND * (size_t)dpb_step_messages(w->engine, NULL)),
     };
     return w->registry->recorder->open(&recorder, &w->recorder);
 }

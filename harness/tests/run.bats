@@ -108,6 +108,16 @@ load helper
     assert_json trace.json 'sorted({e["pid"] for e in d["traceEvents"] if e["ph"] == "X"}) == [0, 1]' true
 }
 
+@test "a step of many messages is traced whole" {
+    dpbench run --workload mnist-mlp --batch-per-rank 8 --ranks 2 --steps 3 --warmup 2 \
+        --trace-steps 2 --probe-retries 0 --strategy mirrored --cross-device-ops nccl \
+        --num-packs 400 -o out
+    assert_exit 0
+    file=$(records_file)
+    assert_json "$file" 'd[0]["communication"]["collectives_per_step"]' 400.0
+    assert_json "$file" 'd[0]["trace"]["lost"]' 0
+}
+
 @test "a deep network trains on small images, and its trace is complete" {
     dpbench run --workload resnet50 --image-size 32 --batch-per-rank 2 --ranks 2 --steps 3 \
         --warmup 2 --trace-steps 1 --probe-retries 0 -o out
