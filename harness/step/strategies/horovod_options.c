@@ -14,6 +14,14 @@ static const struct dpb_choice compressions[] = {
 #define AT(member) offsetof(struct dpb_horovod_options, member)
 #define COMM       .category = "Communication", .flags = DPB_OPT_COMM_ONLY
 
+/* Defaults of autotuning, Horovod's. */
+#define TUNE_WARMUPS 3
+#define TUNE_STEPS   10
+#define TUNE_SAMPLES 20
+
+#define NUMBER_TEXT(number)    NUMBER_TEXT_OF(number)
+#define NUMBER_TEXT_OF(number) #number
+
 /* The same rows with other defaults. */
 #define ROWS(threshold, cycle)                                                                     \
     {                                                                                              \
@@ -96,7 +104,7 @@ static const struct dpb_choice compressions[] = {
                 {.name = "autotune-warmup-samples",                                                \
                  .type = DPB_OPT_INT,                                                              \
                  .offset = AT(tune_warmups),                                                       \
-                 .default_text = "3",                                                              \
+                 .default_text = NUMBER_TEXT(TUNE_WARMUPS),                                        \
                  .min = 0,                                                                         \
                  .max = 1000,                                                                      \
                  .unit = "samples",                                                                \
@@ -105,7 +113,7 @@ static const struct dpb_choice compressions[] = {
                 {.name = "autotune-steps-per-sample",                                              \
                  .type = DPB_OPT_INT,                                                              \
                  .offset = AT(tune_steps),                                                         \
-                 .default_text = "10",                                                             \
+                 .default_text = NUMBER_TEXT(TUNE_STEPS),                                          \
                  .min = 1,                                                                         \
                  .max = 1e6,                                                                       \
                  .unit = "steps",                                                                  \
@@ -114,7 +122,7 @@ static const struct dpb_choice compressions[] = {
                 {.name = "autotune-samples",                                                       \
                  .type = DPB_OPT_INT,                                                              \
                  .offset = AT(tune_samples),                                                       \
-                 .default_text = "20",                                                             \
+                 .default_text = NUMBER_TEXT(TUNE_SAMPLES),                                        \
                  .min = 1,                                                                         \
                  .max = TUNE_POINTS,                                                               \
                  .unit = "samples",                                                                \
@@ -155,6 +163,15 @@ dpb_status horovod_options_check(const struct dpb_horovod_options *options, cons
         dpb_error("strategy \"%s\": --hierarchical on and --torus on are two ways of one reduction",
                   strategy);
         dpb_log_hint("leave one of them off");
+        return DPB_ERR_USAGE;
+    }
+    /* 0 samples: not read from options. */
+    if (!options->autotune && options->tune_samples != 0 &&
+        (options->tune_warmups != TUNE_WARMUPS || options->tune_steps != TUNE_STEPS ||
+         options->tune_samples != TUNE_SAMPLES)) {
+        dpb_error("strategy \"%s\": --autotune-... cannot take effect with --autotune off",
+                  strategy);
+        dpb_log_hint("say --autotune on, or leave out --autotune-...");
         return DPB_ERR_USAGE;
     }
     return DPB_OK;

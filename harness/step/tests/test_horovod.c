@@ -794,9 +794,10 @@ static void test_bad_options(void **state)
     EXPECT_REFUSED(options.cache_capacity = -1);
     EXPECT_REFUSED(options.predivide_factor = 0.0);
     EXPECT_REFUSED(options.hierarchical = options.torus = true);
+    EXPECT_REFUSED(options.tune_samples = 5);
     EXPECT_REFUSED(config.options = NULL);
 #undef EXPECT_REFUSED
-    assert_int_equal(errors, 6);
+    assert_int_equal(errors, 7);
     dpb_log_set_sink(NULL, NULL);
 }
 
