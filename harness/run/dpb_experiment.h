@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "dpb_link_model.h"
 #include "dpb_optimizer.h"
 #include "dpb_options.h"
 #include "dpb_registry.h"
@@ -91,6 +92,10 @@ dpb_status dpb_experiment_resolve(dpb_config *config, const struct dpb_registry 
 
 /* The optimizer of a resolved cell. */
 struct dpb_optimizer_config dpb_experiment_optimizer(const struct dpb_experiment *e);
+
+/* The communicator's algorithm and links, and the ranks that they serve; direct and no link where
+ * the communicator has no such options. */
+struct dpb_algorithm_setup dpb_experiment_algorithm(const dpb_config *config);
 
 /* Weak scaling: the batch per rank is given. Strong: the global batch is. */
 bool dpb_experiment_is_weak(const dpb_config *config);

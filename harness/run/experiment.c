@@ -3,6 +3,7 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "dpb_dataset.h"
@@ -10,7 +11,8 @@
 #include "dpb_memory.h"
 #include "dpb_units.h"
 
-#define AT(member) offsetof(struct dpb_experiment, member)
+#define AT(member)     offsetof(struct dpb_experiment, member)
+#define ALGORITHM_TEXT 256
 
 static const struct dpb_choice evaluate_choices[] = {
         {"auto", DPB_EVALUATE_AUTO, "on when --epochs is given"},
@@ -383,6 +385,69 @@ static dpb_status check_abilities(const struct dpb_experiment *e,
     return DPB_OK;
 }
 
+static struct dpb_link read_link(const dpb_json *link)
+{
+    return (struct dpb_link){
+            .bw_bytes_per_s = dpb_json_as_real(dpb_json_get(link, "bw_bytes_per_s"), 0),
+            .latency_ns = dpb_json_as_int(dpb_json_get(link, "latency_ns"), 0),
+    };
+}
+
+struct dpb_algorithm_setup dpb_experiment_algorithm(const dpb_config *config)
+{
+    const struct dpb_experiment *e = dpb_config_struct(config, "experiment");
+    dpb_json *options = dpb_config_to_json(config);
+    struct dpb_algorithm_setup setup = {
+            .ranks = (int)e->ranks,
+            .ranks_per_node = (int)e->ranks_per_node,
+            .link = read_link(dpb_json_get(options, "link")),
+            .inside = read_link(dpb_json_get(options, "link_inside")),
+    };
+    dpb_algorithm_find(dpb_json_as_string(dpb_json_get(options, "algorithm"), ""),
+                       &setup.algorithm);
+    dpb_json_free(options);
+    return setup;
+}
+
+static dpb_status check_link_inside(const struct dpb_algorithm_setup *setup)
+{
+    if (setup->ranks == 1 || !(setup->inside.bw_bytes_per_s > 0) ||
+        (setup->algorithm == DPB_ALGORITHM_HIERARCHICAL && setup->link.bw_bytes_per_s > 0))
+        return DPB_OK;
+    dpb_error("--link-inside: cannot take effect without --algorithm hierarchical and --link");
+    dpb_log_hint("leave --link-inside out, or give both");
+    return DPB_ERR_USAGE;
+}
+
+/* Has --algorithm every collective that the strategy sends? */
+static dpb_status check_collectives(const struct dpb_strategy_ops *ops, dpb_strategy *strategy,
+                                    const struct dpb_algorithm_setup *setup)
+{
+    int count = ops->messages(strategy, NULL);
+    struct dpb_sync_message *messages = calloc((size_t)count + 1, sizeof(*messages));
+    char why[ALGORITHM_TEXT];
+    dpb_status st = messages ? DPB_OK : DPB_ERR_NO_MEMORY;
+    if (messages)
+        ops->messages(strategy, messages);
+    for (int i = 0; i < count && st == DPB_OK; i++)
+        st = dpb_algorithm_check(setup, messages[i].kind, why, sizeof(why));
+    if (st == DPB_ERR_NO_MEMORY) {
+        dpb_error("out of memory for the messages of strategy \"%s\"", ops->name);
+    } else if (st < 0) {
+        dpb_error("--algorithm: strategy \"%s\" on %d ranks: %s", ops->name, setup->ranks, why);
+        dpb_log_hint("give --algorithm another value, or take another --strategy");
+        st = DPB_ERR_USAGE;
+    }
+    free(messages);
+    return st;
+}
+
+/* The rows of tables of the network's own go to other ranks and come from them. */
+static bool exchanges_itself(const struct dpb_experiment *e, const struct dpb_model *model)
+{
+    return e->sync_bn || dpb_model_own_table_elements(model) > 0;
+}
+
 /* What the strategy says of its options, and of the plan that they make. */
 static dpb_status check_strategy(const dpb_config *config, const struct dpb_registry *registry)
 {
@@ -390,11 +455,19 @@ static dpb_status check_strategy(const dpb_config *config, const struct dpb_regi
     struct dpb_step_shape shape;
     struct dpb_unit_plan plan;
     dpb_strategy *strategy;
+    const struct dpb_experiment *e = dpb_config_struct(config, "experiment");
+    struct dpb_algorithm_setup setup = dpb_experiment_algorithm(config);
+    DPB_TRY(check_link_inside(&setup));
     dpb_step_shape_of(registry, config, &optimizer, &shape);
+    if (exchanges_itself(e, shape.model))
+        DPB_TRY(dpb_step_check_exchanges(shape.strategy,
+                                         dpb_strategy_flags(shape.strategy, shape.strategy_options),
+                                         e->workload, shape.ranks));
     DPB_TRY(dpb_step_plan_offline(&shape, 0, NULL, &strategy, &plan));
+    dpb_status st = check_collectives(shape.strategy, strategy, &setup);
     shape.strategy->close(strategy);
     dpb_unit_plan_release(&plan);
-    return DPB_OK;
+    return st;
 }
 
 dpb_status dpb_experiment_resolve(dpb_config *config, const struct dpb_registry *registry,

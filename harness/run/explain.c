@@ -333,34 +333,6 @@ static void take_text(const dpb_config *config, const char *name, char text[DPB_
     dpb_str_release(&value);
 }
 
-static struct dpb_link read_link(const dpb_json *link)
-{
-    return (struct dpb_link){
-            .bw_bytes_per_s = dpb_json_as_real(dpb_json_get(link, "bw_bytes_per_s"), 0),
-            .latency_ns = dpb_json_as_int(dpb_json_get(link, "latency_ns"), 0),
-    };
-}
-
-/* The links and the algorithm are the communicator's options; not every one has them. */
-static void read_comm(const dpb_config *config, struct dpb_explanation *x,
-                      struct dpb_algorithm_setup *setup)
-{
-    const struct dpb_experiment *e = dpb_config_struct(config, "experiment");
-    dpb_json *options = dpb_config_to_json(config);
-
-    take_text(config, "algorithm", x->algorithm);
-    x->link = read_link(dpb_json_get(options, "link"));
-    x->has_link = x->link.bw_bytes_per_s > 0;
-    *setup = (struct dpb_algorithm_setup){
-            .ranks = x->ranks,
-            .ranks_per_node = (int)e->ranks_per_node,
-            .link = x->link,
-            .inside = read_link(dpb_json_get(options, "link_inside")),
-    };
-    dpb_algorithm_find(x->algorithm, &setup->algorithm);
-    dpb_json_free(options);
-}
-
 dpb_status dpb_explain(const struct dpb_registry *registry, const dpb_config *config,
                        struct dpb_explanation *x)
 {
@@ -380,7 +352,10 @@ dpb_status dpb_explain(const struct dpb_registry *registry, const dpb_config *co
     };
     take_text(config, "workload", x->workload);
     take_text(config, "strategy", x->strategy);
-    read_comm(config, x, &setup);
+    take_text(config, "algorithm", x->algorithm);
+    setup = dpb_experiment_algorithm(config);
+    x->link = setup.link;
+    x->has_link = x->link.bw_bytes_per_s > 0;
     DPB_TRY(make_plans(x, &shape));
     count_wire(x, &setup);
     x->hidden_within_ns = hidden_within_ns(x);

@@ -144,6 +144,12 @@ struct dpb_step_memory {
 dpb_status dpb_step_memory_predict(const struct dpb_step_shape *shape, int rank,
                                    struct dpb_step_memory *memory);
 
+/* May a workload on so many ranks exchange something itself beside a strategy with these flags
+ * (dpb_strategy_flags())? DPB_ERR_USAGE: their collectives would be in another order on each rank.
+ */
+dpb_status dpb_step_check_exchanges(const struct dpb_strategy_ops *strategy, unsigned flags,
+                                    const char *workload, int ranks);
+
 /* The strategy for a shape, opened and planned without services: for what it tells of itself
  * (messages, describe, updates). `plan` is as before the first step, or as with gradients ready in
  * `ready_order`. Close it with its ops' close(), then release the plan. */

@@ -9,18 +9,17 @@
 
 /* Collectives run in the order of their start, which must be the same on every rank; a coordinator
  * starts its own whenever its ranks agree, a chain when the link before has ended. */
-static dpb_status check_one_order(const struct dpb_step_engine *engine)
+dpb_status dpb_step_check_exchanges(const struct dpb_strategy_ops *strategy, unsigned flags,
+                                    const char *workload, int ranks)
 {
-    const bool has_coordinator = engine->config.strategy->tick != NULL;
+    const bool has_coordinator = strategy->tick != NULL;
 
-    if ((!has_coordinator && !(engine->strategy_flags & DPB_STRATEGY_CHAINS)) ||
-        engine->world_size == 1)
+    if ((!has_coordinator && !(flags & DPB_STRATEGY_CHAINS)) || ranks == 1)
         return DPB_OK;
     dpb_error("strategy \"%s\" reduces gradients %s, whose order with what workload \"%s\" "
               "exchanges itself would differ between ranks",
-              engine->config.strategy->name,
-              has_coordinator ? "from a thread of its own" : "in chains of collectives",
-              engine->config.workload->name);
+              strategy->name,
+              has_coordinator ? "from a thread of its own" : "in chains of collectives", workload);
     dpb_log_hint("use --strategy ddp%s; or let the workload exchange nothing (--sync-bn off, "
                  "--embedding-gradients dense)",
                  has_coordinator ? "" : " with another --hook");
@@ -32,7 +31,8 @@ static dpb_status exchange_alloc(void *ctx, size_t bytes, void **buffer)
     struct dpb_step_engine *engine = ctx;
     struct exchanges *exchanges = &engine->exchanges;
 
-    DPB_TRY(check_one_order(engine));
+    DPB_TRY(dpb_step_check_exchanges(engine->config.strategy, engine->strategy_flags,
+                                     engine->config.workload->name, engine->world_size));
     if (!exchanges->is_opening || exchanges->buffer_count == EXCHANGE_BUFFERS_MAX) {
         dpb_error("workload \"%s\": asks for %zu bytes of shared memory %s",
                   engine->config.workload->name, bytes,

@@ -301,3 +301,46 @@ load helper
         assert_output "$option"
     done
 }
+
+@test "what a strategy sends and --algorithm does not have is refused before any rank starts" {
+    for refused in "zero1 hierarchical reduce-scatter" "fsdp tree all-gather" \
+        "mirrored hierarchical reduce"; do
+        read -r strategy algorithm kind <<<"$refused"
+        for command in run explain; do
+            dpbench "$command" --workload mnist-mlp --ranks 4 --strategy "$strategy" \
+                --algorithm "$algorithm"
+            assert_exit 2
+            assert_output "--algorithm: strategy \"$strategy\" on 4 ranks: .* has no $kind .*direct"
+            assert_output 'hint: give --algorithm another value'
+        done
+    done
+    dpbench run --workload mnist-mlp --ranks 3 --strategy zero2 --algorithm halving-doubling
+    assert_exit 2
+    assert_output 'has no reduce-scatter for this number of ranks'
+    dpbench run --workload mnist-mlp --ranks 2 --link-inside 1Gbps,1us
+    assert_exit 2
+    assert_output '--link-inside: cannot take effect without'
+    assert_nothing_written
+}
+
+@test "a coordinator beside a network that exchanges is refused before any rank starts" {
+    dpbench run --workload cifar-resnet20 --ranks 2 --strategy horovod --sync-bn on
+    assert_exit 2
+    assert_output '^dpbench: error: strategy "horovod" reduces gradients from a thread of its own'
+    dpbench explain --workload dlrm-mlperf --ranks 2 --strategy horovod
+    assert_exit 2
+    assert_output '^dpbench: error: strategy "horovod" .* workload "dlrm-mlperf"'
+    dpbench run --workload cifar-resnet20 --ranks 2 --hook powersgd --sync-bn on
+    assert_exit 2
+    assert_output '^dpbench: error: strategy "ddp" reduces gradients in chains'
+    assert_nothing_written
+}
+
+@test "settings of autotuning without it are refused" {
+    for strategy in horovod horovod-legacy; do
+        dpbench run --workload mnist-mlp --ranks 2 --strategy "$strategy" --autotune-samples 5
+        assert_exit 2
+        assert_output 'autotune-... cannot take effect with --autotune off'
+    done
+    assert_nothing_written
+}
