@@ -28,6 +28,7 @@ load helper
     for word in NEGOTIATE_ALLREDUCE QUEUE ALLREDUCE CYCLE_START; do
         grep -q "\"$word\"" "$trace"
     done
+    python3 "$BATS_TEST_DIRNAME/../../profiles/tests/check_trace.py" "$trace"
     file=$(records_file)
     assert_json "$file" 'd[0]["plan"]["cycle_time_ns"]' 1000000
     assert_json "$file" 'd[0]["plan"]["reductions_per_step"] >= 1' true

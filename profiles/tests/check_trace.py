@@ -17,7 +17,7 @@ import sys
 import tempfile
 
 KINDS = {"step", "data", "forward", "backward", "optimizer", "sync", "compute", "comm",
-         "comm-wait", "ready"}
+         "comm-wait", "ready", "note"}
 
 
 def fail(message):
