@@ -148,6 +148,16 @@ static dpb_status check_batch(const struct dpb_step_engine *engine, const struct
     return DPB_ERR_INTERNAL;
 }
 
+/* What other micro-batches of the step have left behind cannot be undone. */
+static dpb_status end_within_step(const struct dpb_step_engine *engine)
+{
+    dpb_error("step %lld: the batches end after %lld of its %lld micro-batches",
+              (long long)(engine->steps_done + 1), (long long)engine->micro_batch,
+              (long long)engine->config.accumulate);
+    dpb_log_hint("a source must have whole steps: a multiple of --accumulate batches");
+    return DPB_ERR_INTERNAL;
+}
+
 /* A micro-batch is told as a part of the step's batch. */
 static dpb_status get_batch(struct dpb_step_engine *engine, struct dpb_batch *batch)
 {
@@ -156,6 +166,8 @@ static dpb_status get_batch(struct dpb_step_engine *engine, struct dpb_batch *ba
     const dpb_status st = source->next(
             source->ctx, engine->steps_done * micro_batches + engine->micro_batch + 1, batch);
 
+    if (st == DPB_END && engine->micro_batch > 0)
+        return end_within_step(engine);
     if (st != DPB_OK)
         return st;
     batch->step = engine->steps_done + 1;

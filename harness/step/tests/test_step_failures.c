@@ -300,6 +300,20 @@ static void test_end_of_data_does_nothing(void **state)
     rig_release(&rig);
 }
 
+static void test_end_of_data_within_a_step_is_a_failure(void **state)
+{
+    struct rig rig;
+
+    (void)state;
+    rig_init(&rig, &dpb_strategy_none_ops, 2);
+    rig.config.accumulate = 2;
+    rig.source.steps = 3;
+    rig_open(&rig);
+    rig_steps(&rig, 1);
+    expect_step(&rig, DPB_ERR_INTERNAL, "step 2: the batches end after 1 of its 2 micro-batches");
+    rig_release(&rig);
+}
+
 static void test_batch_larger_than_announced(void **state)
 {
     struct rig rig;
@@ -470,6 +484,7 @@ int main(void)
             cmocka_unit_test(test_what_the_workload_cannot),
             cmocka_unit_test(test_evaluation_that_fails),
             cmocka_unit_test(test_end_of_data_does_nothing),
+            cmocka_unit_test(test_end_of_data_within_a_step_is_a_failure),
             cmocka_unit_test(test_batch_larger_than_announced),
             cmocka_unit_test(test_strategies_that_misbehave),
     };
