@@ -198,7 +198,7 @@ struct dpb_strategy_ops {
 
     /* Hooks, in the order of a step; all optional except grad_ready and before_optimizer. With
      * gradient accumulation the hooks from forward_begin() to backward_end() come once per
-     * micro-batch; grad_ready() only in the last, whose `sync` is true. */
+     * micro-batch; grad_ready() and backward_end() only in the last, whose `sync` is true. */
     dpb_status (*step_begin)(dpb_strategy *strategy, int64_t step);
     dpb_status (*forward_begin)(dpb_strategy *strategy, bool sync);
     /* The workload is about to read a parameter, in the backward pass also to write its gradient.
