@@ -17,19 +17,6 @@ void fsdp_units_release(struct fsdp_units *units)
 
 /* ---- which parameters ---- */
 
-static int64_t layer_run(const struct dpb_model *model, const int *order, int count, int begin,
-                         int *end)
-{
-    const int layer = model->params[order[begin]].layer;
-    int64_t elements = 0;
-    int i = begin;
-
-    for (; i < count && model->params[order[i]].layer == layer; i++)
-        elements += model->params[order[i]].numel;
-    *end = i;
-    return elements;
-}
-
 /* Numbers of units from 1; 0 is the root. `order` has the parameters that are not shared. */
 static int wrap_layers(const struct dpb_model *model, const int *order, int count,
                        int64_t unit_elements, int *unit_of)
@@ -38,7 +25,7 @@ static int wrap_layers(const struct dpb_model *model, const int *order, int coun
     int units = 1, end;
 
     for (int begin = 0; begin < count; begin = end) {
-        elements += layer_run(model, order, count, begin, &end);
+        elements += shard_layer(model, order, count, begin, &end);
         for (int i = begin; i < end; i++)
             unit_of[order[i]] = units;
         if (elements >= unit_elements) {

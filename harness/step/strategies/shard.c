@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "dpb_log.h"
+#include "launch_copy.h"
 
 #define ALIGN_BYTES 64
 
@@ -38,16 +39,8 @@ int64_t shard_aligned(int64_t bytes)
 dpb_status shard_copy(const struct dpb_launcher *launcher, const char *name, float *to,
                       const float *from, int64_t count)
 {
-    dpb_status st;
-
-    if (count == 0)
-        return DPB_OK;
-    dpb_range_begin(launcher->recorder, DPB_LANE_HOST, DPB_EVENT_COMPUTE, name, -1);
-    st = dpb_device_get_ops(launcher->device)
-                 ->copy(launcher->device, to, from, (size_t)count * sizeof(float),
-                        launcher->stream);
-    dpb_range_end(launcher->recorder, DPB_LANE_HOST);
-    return st;
+    return count > 0 ? launch_copy(launcher, name, to, from, count * (int64_t)sizeof(float))
+                     : DPB_OK;
 }
 
 dpb_status shard_add_up(const struct dpb_launcher *launcher, const char *name, float *to,
@@ -84,13 +77,13 @@ void shard_free(const struct dpb_launcher *launcher, float **memory)
 
 /* ---- units ---- */
 
-static int64_t layer_run(const struct dpb_model *model, const int *order, int begin, int *end)
+int64_t shard_layer(const struct dpb_model *model, const int *order, int count, int begin, int *end)
 {
     const int layer = model->params[order[begin]].layer;
     int64_t elements = 0;
     int i = begin;
 
-    for (; i < model->param_count && model->params[order[i]].layer == layer; i++)
+    for (; i < count && model->params[order[i]].layer == layer; i++)
         elements += model->params[order[i]].numel;
     *end = i;
     return elements;
@@ -105,7 +98,7 @@ static void assign_layers(const struct dpb_model *model, const int *order, int64
     assignment->bucket_count = 0;
     assignment->first[0] = 0;
     for (int begin = 0; begin < model->param_count; begin = end) {
-        const int64_t layer = layer_run(model, order, begin, &end);
+        const int64_t layer = shard_layer(model, order, model->param_count, begin, &end);
 
         if (rule == SHARD_EXCEEDS && elements > 0 && elements + layer > limit) {
             assignment->first[++assignment->bucket_count] = begin;

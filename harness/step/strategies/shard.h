@@ -48,6 +48,11 @@ enum shard_rule {
     SHARD_EXCEEDS  /* before a layer that would make it larger than the limit */
 };
 
+/* Parameters of `order`, from `begin` on and before `count`, that belong to one layer: their
+ * elements; `end` gets the place behind the last. */
+int64_t shard_layer(const struct dpb_model *model, const int *order, int count, int begin,
+                    int *end);
+
 /* Buckets of whole layers: `order` has every parameter, those of a layer side by side. Of a layer
  * the weight and the bias are used at the same time, so they never lie in two buckets. */
 dpb_status shard_plan_layers(const struct dpb_model *model, const int *order, int64_t limit,
