@@ -27,7 +27,8 @@ enum dpb_memory_part {
     DPB_MEMORY_GRADIENTS, /* the arena that buckets lie in */
     DPB_MEMORY_OPTIMIZER,
     DPB_MEMORY_COMMUNICATION, /* what the strategy has for collectives beside the gradients */
-    DPB_MEMORY_STRATEGY,      /* what it has of its own; gradients of micro-batches */
+    DPB_MEMORY_STRATEGY,      /* what it has of its own; gradients of micro-batches; parameters that
+                                 it has in parts, whole, where an evaluation needs them */
     DPB_MEMORY_ACTIVATIONS,   /* and what else the workload saves or works in */
     DPB_MEMORY_WORKSPACE,     /* of the device */
     DPB_MEMORY_DATA,          /* the data set as a rank holds it, and its batches */

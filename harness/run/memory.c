@@ -92,6 +92,11 @@ static int64_t split_bytes(const struct dpb_model *model, const struct dpb_datas
                 times(times(batches, batch), each));
 }
 
+static bool evaluates(const struct dpb_experiment *e)
+{
+    return e->evaluate == DPB_EVALUATE_ON || (e->evaluate == DPB_EVALUATE_AUTO && e->epochs > 0);
+}
+
 /* The next training batch is made while one is used; evaluation makes them as it goes. Files are
  * read one split after the other. */
 static void predict_data(const struct dpb_experiment *e, const struct dpb_model *model,
@@ -103,8 +108,7 @@ static void predict_data(const struct dpb_experiment *e, const struct dpb_model 
                                         .file = e->data_file,
                                         .sharding = (enum dpb_sharding)e->sharding,
                                         .owners = (int)e->ranks};
-    bool evaluate =
-            e->evaluate == DPB_EVALUATE_ON || (e->evaluate == DPB_EVALUATE_AUTO && e->epochs > 0);
+    const bool evaluate = evaluates(e);
     struct dpb_dataset_size train, test;
     if (strcmp(config.kind, "auto") == 0 &&
         dpb_dataset_kind_for(config.kind, model, &config.kind) < 0)
@@ -160,7 +164,8 @@ static void at_least(struct dpb_memory *memory, enum dpb_memory_part part, int64
 }
 
 /* What the step engine takes: each part as on the rank that has most of it. */
-static void predict_engine(const struct dpb_step_shape *shape, struct dpb_memory *memory)
+static void predict_engine(const struct dpb_step_shape *shape, bool evaluate,
+                           struct dpb_memory *memory)
 {
     for (int rank = 0; rank < shape->ranks; rank++) {
         struct dpb_step_memory step;
@@ -173,7 +178,7 @@ static void predict_engine(const struct dpb_step_shape *shape, struct dpb_memory
         at_least(memory, DPB_MEMORY_GRADIENTS, step.gradients);
         at_least(memory, DPB_MEMORY_OPTIMIZER, step.optimizer);
         at_least(memory, DPB_MEMORY_COMMUNICATION, step.communication);
-        at_least(memory, DPB_MEMORY_STRATEGY, step.strategy);
+        at_least(memory, DPB_MEMORY_STRATEGY, plus(step.strategy, evaluate ? step.evaluation : 0));
     }
 }
 
@@ -209,7 +214,7 @@ void dpb_memory_predict(const struct dpb_registry *registry, const dpb_config *c
 
     dpb_step_shape_of(registry, config, &optimizer, &shape);
     *memory = (struct dpb_memory){.ranks = e->ranks};
-    predict_engine(&shape, memory);
+    predict_engine(&shape, evaluates(e), memory);
     if (workload->activation_bytes_for)
         memory->part_bytes[DPB_MEMORY_ACTIVATIONS] =
                 most_activation_bytes(workload, options, e, &optimizer);

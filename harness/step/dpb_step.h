@@ -140,6 +140,7 @@ struct dpb_step_memory {
     int64_t parameters, gradients, optimizer;
     int64_t communication; /* what the strategy has for its collectives, in shared memory */
     int64_t strategy;      /* what it has of its own; micro-batches' gradients */
+    int64_t evaluation;    /* more, for as long as one runs: whole parameters that are in parts */
 };
 dpb_status dpb_step_memory_predict(const struct dpb_step_shape *shape, int rank,
                                    struct dpb_step_memory *memory);

@@ -201,6 +201,7 @@ static bool keeps_micro_gradients(int64_t accumulate, unsigned strategy_flags)
 dpb_status dpb_step_memory_predict(const struct dpb_step_shape *shape, int rank,
                                    struct dpb_step_memory *memory)
 {
+    const unsigned flags = dpb_strategy_flags(shape->strategy, shape->strategy_options);
     struct dpb_unit_plan plan = {0};
     dpb_strategy *strategy;
     struct update *updates = NULL;
@@ -214,9 +215,10 @@ dpb_status dpb_step_memory_predict(const struct dpb_step_shape *shape, int rank,
             .gradients = arena_bytes_of(shape, &plan),
             .optimizer = lay_out_state(shape->optimizer, NULL, updates, update_count),
     };
-    if (keeps_micro_gradients(shape->accumulate,
-                              dpb_strategy_flags(shape->strategy, shape->strategy_options)))
+    if (keeps_micro_gradients(shape->accumulate, flags))
         memory->strategy = memory->parameters;
+    if (flags & DPB_STRATEGY_SHARDS_PARAMETERS)
+        memory->evaluation = memory->parameters;
     add_strategy_memory(shape, strategy, memory);
 out:
     free(updates);

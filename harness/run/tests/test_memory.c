@@ -7,6 +7,7 @@
 
 #include "dpb_log.h"
 #include "dpb_memory.h"
+#include "dpb_strategies.h"
 #include "dpb_workloads.h"
 #include "registry_for_tests.h"
 
@@ -88,6 +89,33 @@ static void test_data_sets(void **state)
     assert_int_equal(m.part_bytes[DPB_MEMORY_DATA], train);
     m = predict("mnist-mlp", "1", "2", "evaluate", "on");
     assert_int_equal(m.part_bytes[DPB_MEMORY_DATA], train + 10000 * (785 + 8) + 2 * (785 * 4 + 8));
+}
+
+/* A strategy that has parameters in parts, in a registry of its own. */
+static struct dpb_memory predict_in_parts(const char *evaluate)
+{
+    struct dpb_strategy_ops strategy = dpb_strategy_none_ops;
+    const struct dpb_strategy_ops *const strategies[] = {&strategy};
+    struct dpb_registry registry = *registry_for_tests();
+    struct dpb_plan plan;
+    struct dpb_memory memory;
+    strategy.flags |= DPB_STRATEGY_SHARDS_PARAMETERS;
+    strategy.name = "ddp"; /* the one that a plan takes when none is asked for */
+    registry.strategies = strategies;
+    registry.strategy_count = 1;
+    make_plan("mnist-mlp", "2", "8", "evaluate", evaluate, &plan);
+    dpb_memory_predict(&registry, plan.cells[0].config, &memory);
+    dpb_plan_release(&plan);
+    return memory;
+}
+
+/* They are whole while it evaluates. */
+static void test_evaluation_of_parameters_in_parts(void **state)
+{
+    (void)state;
+    struct dpb_memory off = predict_in_parts("off"), on = predict_in_parts("on");
+    assert_int_equal(off.part_bytes[DPB_MEMORY_STRATEGY], 0);
+    assert_int_equal(on.part_bytes[DPB_MEMORY_STRATEGY], on.part_bytes[DPB_MEMORY_PARAMETERS]);
 }
 
 /* Nothing is claimed of what was not measured. */
@@ -289,6 +317,7 @@ static void test_available_in_a_container(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+            cmocka_unit_test(test_evaluation_of_parameters_in_parts),
             cmocka_unit_test(test_workspace_in_bf16_is_not_known),
             cmocka_unit_test(test_parts),
             cmocka_unit_test(test_ranks_hold_their_gradients_once),
