@@ -236,17 +236,13 @@ static dpb_status check_config(const struct dpb_dataset_config *config, const st
     return DPB_OK;
 }
 
-dpb_status dpb_dataset_open(const struct dpb_dataset_config *config, enum dpb_split split,
-                            dpb_dataset **dataset)
+static dpb_status open_kind(const struct kind *kind, const struct dpb_dataset_config *config,
+                            enum dpb_split split, dpb_dataset **dataset)
 {
-    const struct kind *kind = NULL;
     dpb_source_open open;
-    dpb_dataset *opened;
+    dpb_dataset *opened = calloc(1, sizeof(*opened));
     dpb_status st;
 
-    DPB_TRY(find_kind(config->kind, &kind));
-    DPB_TRY(check_config(config, kind));
-    opened = calloc(1, sizeof(*opened));
     if (!opened) {
         dpb_error("dataset \"%s\": out of memory", kind->name);
         return DPB_ERR_NO_MEMORY;
@@ -261,6 +257,20 @@ dpb_status dpb_dataset_open(const struct dpb_dataset_config *config, enum dpb_sp
     }
     *dataset = opened;
     return DPB_OK;
+}
+
+dpb_status dpb_dataset_open(const struct dpb_dataset_config *config, enum dpb_split split,
+                            dpb_dataset **dataset)
+{
+    const struct kind *kind = NULL;
+    dpb_status st;
+
+    DPB_TRY(find_kind(config->kind, &kind));
+    DPB_TRY(check_config(config, kind));
+    st = open_kind(kind, config, split, dataset);
+    if (st == DPB_ERR_NO_MEMORY)
+        dpb_log_hint("free memory, or raise the limit that this process has (ulimit -v)");
+    return st;
 }
 
 bool dpb_dataset_predict(const struct dpb_dataset_config *config, enum dpb_split split,

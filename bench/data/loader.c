@@ -122,6 +122,7 @@ static dpb_status start_thread(dpb_loader *loader)
         pthread_cond_destroy(&loader->changed);
         pthread_mutex_destroy(&loader->mutex);
         dpb_error("cannot start the thread that makes batches: %s", strerror(failed));
+        dpb_log_hint("allow more threads (ulimit -u) or memory (ulimit -v)");
         return DPB_ERR_IO;
     }
     pthread_setname_np(loader->thread, "dpb-data");

@@ -242,7 +242,7 @@ YAML
 }
 
 @test "too little memory for threads: the hint is about that" {
-    run bash -c 'ulimit -v 50000; "$DPBENCH" run "$@" -o out' _ "${quick[@]}" --ranks 2
+    run bash -c 'ulimit -v 60000; "$DPBENCH" run "$@" -o out' _ "${quick[@]}" --ranks 2
     [ "$status" -ne 0 ]
     assert_output 'hint: .*(ulimit -v|memory)'
     refute_output 'taskset'
