@@ -249,8 +249,8 @@ static void print_totals(const struct dpb_explanation *x)
 {
     char text[DPB_UNIT_TEXT_BYTES], exposed[DPB_UNIT_TEXT_BYTES];
     dpb_human_size((double)x->wire_bytes, 3, text, sizeof(text));
-    printf("\nper step and rank: %d message%s, %s sent (algorithm %s)\n", x->message_count,
-           x->message_count == 1 ? "" : "s", text, x->algorithm[0] ? x->algorithm : "unknown");
+    printf("\nper step and rank: %" PRId64 " message%s, %s sent (algorithm %s)\n", x->sent_count,
+           x->sent_count == 1 ? "" : "s", text, x->algorithm[0] ? x->algorithm : "unknown");
     if (x->has_link) {
         char rate[DPB_UNIT_TEXT_BYTES], latency[DPB_UNIT_TEXT_BYTES];
         dpb_format_rate(x->link.bw_bytes_per_s, rate, sizeof(rate));

@@ -28,8 +28,9 @@ struct dpb_explain_message {
     int after; /* the parameter whose gradient lets it go, or before whose use it goes; -1: none */
     double backward_done; /* share of the backward pass's FLOP by then; NaN outside of that pass */
     bool always_exposed;  /* nothing is computed while it is under way, however fast the link is */
-    int64_t wire_bytes;   /* sent by the rank that sends most */
-    int64_t wire_ns;      /* -1 without a link */
+    int64_t times;      /* that it goes in a step: more than once where micro-batches are reduced */
+    int64_t wire_bytes; /* sent by the rank that sends most, each time */
+    int64_t wire_ns;    /* the same; -1 without a link */
 };
 
 struct dpb_explanation {
@@ -47,6 +48,7 @@ struct dpb_explanation {
 
     struct dpb_explain_message *messages; /* of a steady step, as they go */
     int message_count;
+    int64_t sent_count;       /* the same, each as often as it goes */
     int64_t wire_bytes;       /* of a step, sent by the rank that sends most */
     int64_t wire_ns;          /* of a step; -1 without a link */
     int64_t exposed_wire_ns;  /* of it what is always exposed */

@@ -180,6 +180,16 @@ static int64_t steps_per(const struct dpb_sync_message *what)
     return what->every > 0 ? what->every : 1;
 }
 
+/* A strategy that reduces every micro-batch sends the same in each, until the optimizer. */
+static int64_t times_of(const struct dpb_step_shape *shape, const struct dpb_sync_message *what)
+{
+    const unsigned flags = dpb_strategy_flags(shape->strategy, shape->strategy_options);
+
+    return flags & DPB_STRATEGY_SYNCS_MICRO_BATCHES && what->when != DPB_SYNC_AFTER_OPTIMIZER
+                   ? shape->accumulate
+                   : 1;
+}
+
 static void count_wire(struct dpb_explanation *x, const struct dpb_algorithm_setup *setup)
 {
     for (int rank = 0; rank < x->ranks; rank++) {
@@ -190,7 +200,7 @@ static void count_wire(struct dpb_explanation *x, const struct dpb_algorithm_set
                                                  dpb_dtype_bytes(what->dtype));
             if (bytes > x->messages[i].wire_bytes)
                 x->messages[i].wire_bytes = bytes;
-            of_rank += bytes / steps_per(what);
+            of_rank += x->messages[i].times * bytes / steps_per(what);
         }
         if (of_rank > x->wire_bytes)
             x->wire_bytes = of_rank;
@@ -201,7 +211,9 @@ static void count_wire(struct dpb_explanation *x, const struct dpb_algorithm_set
         struct dpb_explain_message *message = &x->messages[i];
         message->wire_ns =
                 x->has_link ? dpb_setup_wire_ns(setup, message->what.kind, message->bytes) : -1;
-        int64_t per_step_ns = x->has_link ? message->wire_ns / steps_per(&message->what) : 0;
+        int64_t per_step_ns =
+                x->has_link ? message->times * message->wire_ns / steps_per(&message->what) : 0;
+        x->sent_count += message->times;
         x->wire_ns += per_step_ns;
         x->exposed_wire_ns += message->always_exposed ? per_step_ns : 0;
     }
@@ -228,8 +240,9 @@ static int64_t hidden_within_ns(const struct dpb_explanation *x)
 }
 
 static dpb_status make_messages(struct dpb_explanation *x, dpb_strategy *strategy,
-                                const struct dpb_strategy_ops *ops)
+                                const struct dpb_step_shape *shape)
 {
+    const struct dpb_strategy_ops *ops = shape->strategy;
     struct progress progress = {0};
     struct dpb_sync_message *what = NULL;
     dpb_status st = DPB_OK;
@@ -246,6 +259,7 @@ static dpb_status make_messages(struct dpb_explanation *x, dpb_strategy *strateg
     DPB_TRY_GOTO(st, progress_make(x->model, &progress), out);
     for (int i = 0; i < x->message_count; i++) {
         x->messages[i].what = what[i];
+        x->messages[i].times = times_of(shape, &what[i]);
         x->messages[i].bytes = what[i].count * (int64_t)dpb_dtype_bytes(what[i].dtype);
         time_message(x, &progress, &x->messages[i], &last);
     }
@@ -276,7 +290,7 @@ static dpb_status make_plans(struct dpb_explanation *x, const struct dpb_step_sh
     x->described = dpb_json_object();
     if (ops->describe)
         ops->describe(strategy, x->described);
-    st = make_messages(x, strategy, ops);
+    st = make_messages(x, strategy, shape);
     ops->close(strategy);
     return st;
 }

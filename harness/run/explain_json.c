@@ -59,6 +59,8 @@ static dpb_json *message_json(const struct dpb_explanation *x,
         dpb_json_set_absent(json, "backward_flop_share", "not in the backward pass");
     if (what->every > 1)
         dpb_json_set_int(json, "every_steps", what->every);
+    if (message->times > 1)
+        dpb_json_set_int(json, "times_per_step", message->times);
     dpb_json_set_bool(json, "always_exposed", message->always_exposed);
     dpb_json_set_int(json, "wire_bytes", message->wire_bytes);
     set_wire_ns(json, "wire_ns", message->wire_ns);

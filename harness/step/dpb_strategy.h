@@ -193,7 +193,9 @@ struct dpb_strategy_ops {
      * after before_optimizer()? If not, it is left as it is. */
     bool (*has_gradient)(dpb_strategy *strategy, int param);
     /* The messages of a step once plans do not change any more, in the order in which they go;
-     * `messages` NULL or room for as many as the call with NULL returned. None with one rank. */
+     * `messages` NULL or room for as many as the call with NULL returned. None with one rank. With
+     * DPB_STRATEGY_SYNCS_MICRO_BATCHES all but those after the optimizer go in every micro-batch.
+     */
     int (*messages)(dpb_strategy *strategy, struct dpb_sync_message *messages);
 
     /* Hooks, in the order of a step; all optional except grad_ready and before_optimizer. With

@@ -5,6 +5,7 @@
 
 #include "dpb_experiment.h"
 #include "dpb_log.h"
+#include "dpb_strategies.h"
 #include "dpb_test.h"
 #include "registry_for_tests.h"
 
@@ -201,10 +202,52 @@ static void test_json(void **state)
     release(config, &x);
 }
 
+/* What a micro-batch sends goes as often as there are some, what follows the optimizer once. */
+static int two_messages(dpb_strategy *strategy, struct dpb_sync_message *messages)
+{
+    (void)strategy;
+    for (int i = 0; messages && i < 2; i++)
+        messages[i] = (struct dpb_sync_message){
+                .kind = i ? DPB_COLL_ALL_GATHER : DPB_COLL_REDUCE_SCATTER,
+                .dtype = DPB_F32,
+                .count = 1000,
+                .when = i ? DPB_SYNC_AFTER_OPTIMIZER : DPB_SYNC_AFTER_BACKWARD};
+    return 2;
+}
+
+static void test_micro_batches_that_are_reduced(void **state)
+{
+    struct dpb_strategy_ops strategy = dpb_strategy_none_ops;
+    const struct dpb_strategy_ops *const strategies[] = {&strategy};
+    struct dpb_registry registry = *registry_for_tests();
+    static const struct dpb_assignment given[] = {{"workload", "mnist-mlp", "test"},
+                                                  {"strategy", "none", "test"},
+                                                  {"ranks", "2", "test"},
+                                                  {"link", "2.5Gbps,100us", "test"},
+                                                  {"accumulate", "4", "test"}};
+    struct dpb_explanation x;
+    dpb_config *config;
+
+    (void)state;
+    strategy.messages = two_messages;
+    strategy.flags |= DPB_STRATEGY_SYNCS_MICRO_BATCHES;
+    registry.strategies = strategies;
+    registry.strategy_count = 1;
+    assert_int_equal(dpb_config_new(registry.options, given, 5, false, &config), DPB_OK);
+    assert_int_equal(dpb_experiment_resolve(config, &registry, 2, 4), DPB_OK);
+    assert_int_equal(dpb_explain(&registry, config, &x), DPB_OK);
+    assert_int_equal(x.message_count, 2);
+    assert_int_equal(x.sent_count, 5);
+    assert_int_equal(x.wire_bytes, 5 * 2000); /* (P - 1) / P B each */
+    assert_int_equal(x.wire_ns, 4 * x.messages[0].wire_ns + x.messages[1].wire_ns);
+    release(config, &x);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
             cmocka_unit_test(test_ddp),
+            cmocka_unit_test(test_micro_batches_that_are_reduced),
             cmocka_unit_test(test_hidden_within),
             cmocka_unit_test(test_nothing_overlaps),
             cmocka_unit_test(test_one_rank),
