@@ -180,16 +180,6 @@ static int64_t steps_per(const struct dpb_sync_message *what)
     return what->every > 0 ? what->every : 1;
 }
 
-/* A strategy that reduces every micro-batch sends the same in each, until the optimizer. */
-static int64_t times_of(const struct dpb_step_shape *shape, const struct dpb_sync_message *what)
-{
-    const unsigned flags = dpb_strategy_flags(shape->strategy, shape->strategy_options);
-
-    return flags & DPB_STRATEGY_SYNCS_MICRO_BATCHES && what->when != DPB_SYNC_AFTER_OPTIMIZER
-                   ? shape->accumulate
-                   : 1;
-}
-
 static void count_wire(struct dpb_explanation *x, const struct dpb_algorithm_setup *setup)
 {
     for (int rank = 0; rank < x->ranks; rank++) {
@@ -243,6 +233,7 @@ static dpb_status make_messages(struct dpb_explanation *x, dpb_strategy *strateg
                                 const struct dpb_step_shape *shape)
 {
     const struct dpb_strategy_ops *ops = shape->strategy;
+    const unsigned flags = dpb_strategy_flags(ops, shape->strategy_options);
     struct progress progress = {0};
     struct dpb_sync_message *what = NULL;
     dpb_status st = DPB_OK;
@@ -259,7 +250,7 @@ static dpb_status make_messages(struct dpb_explanation *x, dpb_strategy *strateg
     DPB_TRY_GOTO(st, progress_make(x->model, &progress), out);
     for (int i = 0; i < x->message_count; i++) {
         x->messages[i].what = what[i];
-        x->messages[i].times = times_of(shape, &what[i]);
+        x->messages[i].times = dpb_sync_message_times(flags, shape->accumulate, &what[i]);
         x->messages[i].bytes = what[i].count * (int64_t)dpb_dtype_bytes(what[i].dtype);
         time_message(x, &progress, &x->messages[i], &last);
     }

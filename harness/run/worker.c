@@ -428,6 +428,8 @@ static dpb_json *comm_stats_json(const struct worker *w)
 /* What the collectives of one step need on the emulated link; null without one. */
 static dpb_json *wire_json(const struct worker *w, const struct dpb_step_exchanges *exchanges)
 {
+    unsigned flags = dpb_strategy_flags(dpb_registry_strategy(w->registry, w->e->strategy),
+                                        dpb_config_struct(w->config, "strategy"));
     int count = dpb_step_messages(w->engine, NULL);
     struct dpb_sync_message *messages = calloc((size_t)count + 1, sizeof(*messages));
     int64_t total_ns = exchanges->wire_ns;
@@ -438,8 +440,10 @@ static dpb_json *wire_json(const struct worker *w, const struct dpb_step_exchang
     dpb_step_messages(w->engine, messages);
     for (int i = 0; i < count && total_ns >= 0; i++) {
         int64_t bytes = messages[i].count * (int64_t)dpb_dtype_bytes(messages[i].dtype);
+        int64_t every = messages[i].every > 0 ? messages[i].every : 1;
+        int64_t times = dpb_sync_message_times(flags, w->e->accumulate, &messages[i]);
         int64_t ns = w->comm_ops->wire_ns(w->comm, messages[i].kind, bytes);
-        total_ns = ns < 0 ? -1 : total_ns + ns / (messages[i].every > 0 ? messages[i].every : 1);
+        total_ns = ns < 0 ? -1 : total_ns + times * ns / every;
     }
     free(messages);
     return total_ns < 0 ? dpb_json_null() : dpb_json_int(total_ns);

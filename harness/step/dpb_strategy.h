@@ -241,6 +241,9 @@ struct dpb_strategy_base {
 dpb_status dpb_strategy_ops_check(const struct dpb_strategy_ops *ops);
 /* Its flags with these options of its own. */
 unsigned dpb_strategy_flags(const struct dpb_strategy_ops *ops, const void *options);
+/* How often such a strategy sends a message in a step of so many micro-batches. */
+int64_t dpb_sync_message_times(unsigned flags, int64_t micro_batches,
+                               const struct dpb_sync_message *message);
 
 #ifdef __cplusplus
 }

@@ -101,6 +101,14 @@ unsigned dpb_strategy_flags(const struct dpb_strategy_ops *ops, const void *opti
     return ops->flags_of ? ops->flags_of(options) : ops->flags;
 }
 
+int64_t dpb_sync_message_times(unsigned flags, int64_t micro_batches,
+                               const struct dpb_sync_message *message)
+{
+    return flags & DPB_STRATEGY_SYNCS_MICRO_BATCHES && message->when != DPB_SYNC_AFTER_OPTIMIZER
+                   ? micro_batches
+                   : 1;
+}
+
 int64_t dpb_model_param_elements(const struct dpb_model *model)
 {
     int64_t elements = 0;

@@ -118,6 +118,21 @@ load helper
     assert_json "$file" 'd[0]["trace"]["lost"]' 0
 }
 
+@test "what every micro-batch sends is in the step's wire time" {
+    options=(--workload mnist-mlp --batch-per-rank 4 --ranks 2 --accumulate 3 --strategy zero2
+        --link 10Gbps,10us)
+    dpbench run "${options[@]}" --steps 3 --warmup 2 --trace-steps 1 --probe-retries 0 -o out
+    assert_exit 0
+    dpbench_stdout explain "${options[@]}" --json
+    assert_exit 0
+    printf '%s' "$output" >explain.json
+    file=$(records_file)
+    # three reduce-scatters and one all-gather
+    assert_json "$file" 'd[0]["communication"]["collectives_per_step"]' 4.0
+    expected=$(python3 -c 'import json; print(json.load(open("explain.json"))[0]["wire_ns_per_step"])')
+    assert_json "$file" 'd[0]["communication"]["wire_ns_per_step"]' "$expected"
+}
+
 @test "a deep network trains on small images, and its trace is complete" {
     dpbench run --workload resnet50 --image-size 32 --batch-per-rank 2 --ranks 2 --steps 3 \
         --warmup 2 --trace-steps 1 --probe-retries 0 -o out
