@@ -103,24 +103,6 @@ static void test_micro_batches_are_one_batch(void **state)
         free(expected[p]);
 }
 
-/* The source ends in the middle of a step: no step was made of it. */
-static void test_an_end_between_micro_batches(void **state)
-{
-    struct dpb_step_times times;
-    struct rig rig;
-
-    (void)state;
-    rig_init(&rig, &dpb_strategy_ddp_ops, 1);
-    rig.config.accumulate = 2;
-    rig.source.global_batch = rig.source.count = RIG_BATCH / 2;
-    rig.source.steps = 3;
-    rig_open(&rig);
-    rig_steps(&rig, 1);
-    assert_int_equal(dpb_step_run(rig.engine, &times), DPB_END);
-    assert_int_equal(dpb_step_count(rig.engine), 1);
-    rig_release(&rig);
-}
-
 static void test_gradients_are_averaged_or_summed(void **state)
 {
     struct rig rig;
@@ -683,7 +665,6 @@ int main(void)
     const struct CMUnitTest tests[] = {
             cmocka_unit_test(test_one_rank_is_plain_training),
             cmocka_unit_test(test_micro_batches_are_one_batch),
-            cmocka_unit_test(test_an_end_between_micro_batches),
             cmocka_unit_test(test_gradients_are_averaged_or_summed),
             cmocka_unit_test(test_loss_that_is_not_finite_is_reported),
             cmocka_unit_test(test_memory_and_layout),
