@@ -161,7 +161,7 @@ static void add_availability(const struct dpb_summary *summary, struct dpb_docum
 /* In how many ok records of several ranks the replicas were the same after training. */
 static void add_verified(const struct dpb_summary *summary, struct dpb_document *document)
 {
-    size_t identical = 0, ok = 0, i;
+    size_t identical = 0, ok = 0, not_compared = 0, i;
     struct dpb_str text = {0};
 
     for (i = 0; i < summary->records->count; i++) {
@@ -172,13 +172,47 @@ static void add_verified(const struct dpb_summary *summary, struct dpb_document 
             continue;
         ok++;
         identical += dpb_json_as_bool(dpb_json_path(record, "verified/replicas_identical"), false);
+        not_compared += dpb_json_path(record, "verified/replicas_identical_reason") != NULL;
     }
     if (identical > 0) {
         dpb_str_appendf(&text,
                         "Verified: the replicas were identical to the bit after training in %zu of "
-                        "%zu ok records of several ranks.",
+                        "%zu ok records of several ranks",
                         identical, ok);
+        if (not_compared > 0)
+            dpb_str_appendf(&text, "; in %zu they were not compared, and records.jsonl says why",
+                            not_compared);
+        dpb_str_append(&text, ".");
         dpb_document_take(document, &text);
+    }
+}
+
+static const char *config_text(const struct dpb_cell_summary *cell, const char *key)
+{
+    return dpb_json_as_string(dpb_json_get(dpb_json_get(cell->first, "config"), key), "");
+}
+
+/* "strategy ddp", or, of several runs, "strategy ddp/fsdp": each value once; nothing when it is an
+ * axis, which the tables have. */
+static void append_values(const struct dpb_summary *summary, const char *key, struct dpb_str *text)
+{
+    bool is_begun = false;
+
+    if (dpb_cell_axis(&summary->cells[0], key))
+        return;
+    for (size_t i = 0; i < summary->cell_count; i++) {
+        const char *value = config_text(&summary->cells[i], key);
+        size_t same = 0;
+
+        while (strcmp(config_text(&summary->cells[same], key), value) != 0)
+            same++;
+        if (same < i || !value[0])
+            continue;
+        if (is_begun)
+            dpb_str_appendf(text, "/%s", value);
+        else
+            dpb_str_appendf(text, "%s%s %s", text->length ? ", " : "What ran: ", key, value);
+        is_begun = true;
     }
 }
 
@@ -186,16 +220,11 @@ static void add_setup(const struct dpb_summary *summary, struct dpb_document *do
 {
     static const char *const keys[] = {"workload", "strategy", "device",
                                        "comm",     "data",     "precision"};
-    const dpb_json *config = dpb_json_get(first_ok(summary), "config");
     struct dpb_str text = {0};
     size_t i;
 
-    for (i = 0; i < sizeof(keys) / sizeof(keys[0]); i++) {
-        const char *value = dpb_json_as_string(dpb_json_get(config, keys[i]), NULL);
-
-        if (value && !(summary->cell_count > 0 && dpb_cell_axis(&summary->cells[0], keys[i])))
-            dpb_str_appendf(&text, "%s%s %s", text.length ? ", " : "What ran: ", keys[i], value);
-    }
+    for (i = 0; summary->cell_count > 0 && i < sizeof(keys) / sizeof(keys[0]); i++)
+        append_values(summary, keys[i], &text);
     if (text.length > 0) {
         dpb_str_append(&text, ".");
         dpb_document_take(document, &text);

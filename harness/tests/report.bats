@@ -207,3 +207,17 @@ PY
     assert_output 'warning: .*not complete'
     assert_output 'hint: .*--resume run'
 }
+
+@test "a report of several runs names all of their strategies, and what was not compared" {
+    for strategy in none local-sgd; do
+        dpbench run --data synthetic --workload mnist-mlp --ranks 2 --batch-per-rank 8 --steps 5 \
+            --warmup 2 --trace-steps 0 --probe-retries 0 --strategy "$strategy" -o "$strategy"
+        assert_exit 0
+    done
+    dpbench report none local-sgd -o both
+    assert_exit 0
+    grep -q 'What ran: workload mnist-mlp, strategy none/local-sgd, \|strategy local-sgd/none, ' \
+        both/report.md
+    grep -q 'identical to the bit after training in 1 of 2 ok records.*; in 1 they were not compared' \
+        both/report.md
+}
