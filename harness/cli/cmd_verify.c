@@ -110,9 +110,17 @@ static dpb_status set_defaults(const struct dpb_registry *registry,
     return dpb_settings_override(settings, given);
 }
 
+/* A coordinator and chains of collectives leave workloads no exchanges of their own. */
+static bool may_exchange(const struct dpb_registry *registry, const dpb_config *config)
+{
+    const struct dpb_experiment *e = dpb_config_struct(config, "experiment");
+    const struct dpb_strategy_ops *strategy = dpb_registry_strategy(registry, e->strategy);
+    const unsigned flags = dpb_strategy_flags(strategy, dpb_config_struct(config, "strategy"));
+    return !strategy->tick && !(flags & DPB_STRATEGY_CHAINS);
+}
+
 /* With batch normalisation N ranks are one big batch only when it sees all their samples: so it
- * does here, unless the user says otherwise, or the strategy has a coordinator, with which
- * workloads do not exchange anything themselves. */
+ * does here, unless the user or the strategy says otherwise. */
 static dpb_status synchronise_statistics(const struct dpb_registry *registry,
                                          const struct dpb_settings *given, struct dpb_plan *plan)
 {
@@ -122,8 +130,8 @@ static dpb_status synchronise_statistics(const struct dpb_registry *registry,
         dpb_config *config = plan->cells[i].config;
         const struct dpb_experiment *e = dpb_config_struct(config, "experiment");
         const struct dpb_workload_ops *workload = dpb_registry_workload(registry, e->workload);
-        const bool may_exchange = !dpb_registry_strategy(registry, e->strategy)->tick;
-        if (e->ranks > 1 && may_exchange && (workload->flags & DPB_WORKLOAD_BATCH_STATISTICS))
+        if (e->ranks > 1 && may_exchange(registry, config) &&
+            (workload->flags & DPB_WORKLOAD_BATCH_STATISTICS))
             DPB_TRY(dpb_config_set(config, "sync-bn", "on"));
     }
     return DPB_OK;
@@ -199,8 +207,9 @@ const struct dpb_verb dpb_verb_verify = {
                          "losses and parameters: within a bound for the real network, bit by bit "
                          "with integer-valued gradients. Replicas are compared after every step, "
                          "and a planted divergence must be found. Batch normalisation is "
-                         "synchronised, unless --sync-bn off is given or the strategy is one of "
-                         "Horovod's. Lists, such as --strategy none,naive,ddp, verify several "
+                         "synchronised, unless --sync-bn off is given, the strategy is one of "
+                         "Horovod's or the hook is powersgd. Lists, such as --strategy "
+                         "none,naive,ddp, verify several "
                          "cells.",
                  .table = &table,
                  .takes_experiment = true},

@@ -45,6 +45,14 @@ load helper
     assert_output '^ok +integer parameters equal one big batch, bit by bit'
 }
 
+@test "verify leaves batch normalisation to its ranks under PowerSGD" {
+    dpbench verify --data synthetic --workload cifar-resnet20 --ranks 2 --global-batch 8 --steps 3 \
+        --hook powersgd
+    assert_exit 0
+    assert_output '^ok +replicas identical after every step'
+    assert_output 'skipped: compressed gradients'
+}
+
 @test "verify synchronises batch normalisation, and compares its running statistics too" {
     for ranks in 2 3; do
         dpbench verify --data synthetic --workload cifar-resnet20 --ranks "$ranks" \
