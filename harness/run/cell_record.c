@@ -377,6 +377,21 @@ static void warn_of_bf16(const dpb_json *device, dpb_json *warnings)
              how);
 }
 
+/* Local SGD sends something in one step of so many: in none of the timed ones? */
+static void warn_of_no_synchronisation(const struct dpb_experiment *e, const dpb_json *plan,
+                                       dpb_json *warnings)
+{
+    int64_t every = dpb_json_as_int(dpb_json_get(plan, "sync_every"), 0);
+    int64_t first = dpb_json_as_int(dpb_json_get(plan, "local_warmup"), 0);
+    if (every == 0 || e->ranks == 1 || e->steps == DPB_AUTO || first > e->warmup ||
+        (e->steps - first) / every > (e->warmup - first) / every)
+        return;
+    warn(warnings,
+         "in no timed step the ranks sent anything: one in %" PRId64 " does, and %" PRId64
+         " were timed; give more --steps or a smaller --sync-every",
+         every, e->steps - e->warmup);
+}
+
 static void put_warnings(const struct dpb_cell_outcome *o, bool flagged, dpb_json *record)
 {
     const struct dpb_experiment *e =
@@ -399,6 +414,7 @@ static void put_warnings(const struct dpb_cell_outcome *o, bool flagged, dpb_jso
     if (e->data == DPB_DATA_SYNTHETIC)
         warn(warnings, "trained on synthetic data: loss and accuracy mean nothing");
     warn_of_link(dpb_json_get(record, "progress"), warnings);
+    warn_of_no_synchronisation(e, dpb_json_get(record, "plan"), warnings);
     dpb_json_set(record, "warnings", warnings);
 }
 

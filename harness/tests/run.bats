@@ -187,6 +187,21 @@ load helper
     assert_output 'must be at least 2 with error feedback'
 }
 
+@test "local SGD in which no timed step communicates is warned of" {
+    local every
+    for every in 4 5 100; do
+        dpbench run --data synthetic --workload mnist-mlp --ranks 2 --batch-per-rank 4 --steps 7 \
+            --warmup 4 --trace-steps 0 --probe-retries 0 --strategy local-sgd \
+            --sync-every "$every" -o "out$every"
+        assert_exit 0
+    done
+    assert_json out5/records.jsonl '[w for w in d[0]["warnings"] if "no timed step" in w]' '[]'
+    assert_json out4/records.jsonl 'len([w for w in d[0]["warnings"] if "no timed step" in w])' 1
+    assert_json out100/records.jsonl 'len([w for w in d[0]["warnings"] if "no timed step" in w])' 1
+    grep -q 'in no timed step the ranks sent anything: one in 100 does, and 3 were timed' \
+        out100/report.md
+}
+
 @test "local SGD communicates in one of so many steps" {
     for every in 1 4; do
         dpbench run --data synthetic --workload mnist-mlp --ranks 2 --batch-per-rank 4 --steps 8 \
