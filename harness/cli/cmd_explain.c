@@ -249,8 +249,11 @@ static void print_totals(const struct dpb_explanation *x)
 {
     char text[DPB_UNIT_TEXT_BYTES], exposed[DPB_UNIT_TEXT_BYTES];
     dpb_human_size((double)x->wire_bytes, 3, text, sizeof(text));
-    printf("\nper step and rank: %" PRId64 " message%s, %s sent (algorithm %s)\n", x->sent_count,
-           x->sent_count == 1 ? "" : "s", text, x->algorithm[0] ? x->algorithm : "unknown");
+    printf("\nper step and rank: %" PRId64 " message%s", x->sent_count,
+           x->sent_count == 1 ? "" : "s");
+    if (x->message_count > 0 && x->messages[0].what.every > 1)
+        printf(" in %" PRId64 " steps", x->messages[0].what.every);
+    printf(", %s sent (algorithm %s)\n", text, x->algorithm[0] ? x->algorithm : "unknown");
     if (x->has_link) {
         char rate[DPB_UNIT_TEXT_BYTES], latency[DPB_UNIT_TEXT_BYTES];
         dpb_format_rate(x->link.bw_bytes_per_s, rate, sizeof(rate));

@@ -55,11 +55,12 @@ static void note_first_step(struct dpb_explanation *x)
 
     if (!x->replans || x->ranks == 1)
         return;
-    dpb_str_appendf(&note,
-                    "step 1 has a plan of its own, %d unit%s; the plan below holds from step 2 on, "
-                    "in the order in which gradients became ready in step 1. The time of step 1 "
-                    "says nothing about the others, so it is warm-up",
-                    x->first.unit_count, plural(x->first.unit_count));
+    dpb_str_appendf(
+            &note,
+            "step 1 has a plan of its own, %d unit%s; the plan listed holds from step 2 on, "
+            "in the order in which gradients became ready in step 1. The time of step 1 "
+            "says nothing about the others, so it is warm-up",
+            x->first.unit_count, plural(x->first.unit_count));
     take(x, &note);
 }
 
@@ -237,6 +238,18 @@ static void note_exchanges(const struct explain_subject *subject)
     take(subject->explanation, &note);
 }
 
+/* As zero1, whose ranks gather parameters in place. */
+static void note_shared_parameters(struct dpb_explanation *x)
+{
+    struct dpb_str note = {0};
+
+    if (x->memory.parameters > 0)
+        return;
+    dpb_str_append(&note, "parameters lie where collectives find them, so their memory is counted "
+                          "as communication");
+    take(x, &note);
+}
+
 void explain_notes(const struct explain_subject *subject)
 {
     struct dpb_explanation *x = subject->explanation;
@@ -250,4 +263,5 @@ void explain_notes(const struct explain_subject *subject)
     note_large_last(x);
     note_latency(x);
     note_exchanges(subject);
+    note_shared_parameters(x);
 }

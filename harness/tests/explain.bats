@@ -100,3 +100,15 @@ print(*[p["name"] for p in json.load(sys.stdin)])'); do
     dpbench explain resnet50
     assert_usage_error
 }
+
+@test "explain says where zero1 counts parameters, and how often local-sgd sends" {
+    dpbench explain --workload mnist-mlp --ranks 2 --strategy zero1
+    assert_exit 0
+    assert_output '^ +parameters +0 B'
+    assert_output '^- parameters lie where collectives find them'
+    dpbench explain --workload mnist-mlp --ranks 2
+    refute_output 'parameters lie where'
+    dpbench explain --workload mnist-mlp --ranks 2 --strategy local-sgd --sync-every 5
+    assert_exit 0
+    assert_output '^per step and rank: 1 message in 5 steps, '
+}
