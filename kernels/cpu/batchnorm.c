@@ -1,7 +1,7 @@
-/* Batch normalisation in halves, for statistics of more than this batch: our own loops over tiles
- * of ROWS rows and COLUMNS channels, which stay in the first cache level. Threads split channels
- * where something is summed, rows elsewhere: their number does not change a bit. The mask is a byte
- * per element, 0 or 1. */
+/* Batch normalisation, whole and in halves, with ReLU and residual: our own loops over tiles of
+ * ROWS rows and COLUMNS channels, which stay in the first cache level. Threads split channels where
+ * something is summed, rows elsewhere: their number does not change a bit. The mask is a byte per
+ * element, 0 or 1. */
 #include <math.h>
 #include <string.h>
 
