@@ -41,6 +41,49 @@ const char *dpb_op_text(enum dpb_op op)
     return text_of[op];
 }
 
+size_t dpb_op_args_bytes(enum dpb_op op)
+{
+    static const size_t bytes_of[] = {
+#define DPB_OP_BYTES(name, text, args) sizeof(args),
+            DPB_OP_MAP(DPB_OP_BYTES)
+#undef DPB_OP_BYTES
+    };
+
+    return (unsigned)op < DPB_OP_COUNT ? bytes_of[op] : 0;
+}
+
+dpb_status dpb_device_host_alloc(dpb_device *device, size_t bytes, void **memory)
+{
+    const struct dpb_device_ops *ops = dpb_device_get_ops(device);
+
+    return ops->host_alloc ? ops->host_alloc(device, bytes, memory)
+                           : ops->alloc(device, bytes, memory);
+}
+
+void dpb_device_host_free(dpb_device *device, void *memory)
+{
+    const struct dpb_device_ops *ops = dpb_device_get_ops(device);
+
+    if (ops->host_free)
+        ops->host_free(device, memory);
+    else
+        ops->free(device, memory);
+}
+
+dpb_status dpb_op_launch_many(dpb_device *device, enum dpb_op op, const void *args, int count,
+                              dpb_stream *stream)
+{
+    const struct dpb_device_ops *ops = dpb_device_get_ops(device);
+
+    if (ops->op_launch_many)
+        return ops->op_launch_many(device, op, args, count, stream);
+    for (int i = 0; i < count; i++) {
+        const char *one = (const char *)args + (size_t)i * dpb_op_args_bytes(op);
+        DPB_TRY(ops->op_launch(device, op, one, stream));
+    }
+    return DPB_OK;
+}
+
 static dpb_status bad_table(const char *name, const char *what)
 {
     dpb_error("device table \"%s\": %s", name, what);
@@ -63,7 +106,7 @@ dpb_status dpb_device_ops_check(const struct dpb_device_ops *ops)
         return bad_table(name, "has no name");
     if (!ops->summary || !ops->summary[0])
         return bad_table(name, "has no summary");
-    if (ops->flags & ~(unsigned)DPB_DEVICE_VIRTUAL_TIME)
+    if (ops->flags & ~(unsigned)(DPB_DEVICE_VIRTUAL_TIME | DPB_DEVICE_ACCELERATOR))
         return bad_table(name, "has unknown flags");
 
 #define NEED(member)                                                                               \
@@ -87,6 +130,12 @@ dpb_status dpb_device_ops_check(const struct dpb_device_ops *ops)
     NEED(op_supported);
     NEED(op_launch);
 #undef NEED
+    if (!ops->host_alloc != !ops->host_free)
+        return bad_table(name, "has one of host_alloc and host_free");
+    if (!ops->capture_begin != !ops->capture_end)
+        return bad_table(name, "has one of capture_begin and capture_end");
+    if ((ops->flags & DPB_DEVICE_ACCELERATOR) && !ops->host_alloc)
+        return bad_table(name, "is an accelerator and lacks host_alloc");
 
     if (ops->options) {
         const struct dpb_option_set set = {.tables = &ops->options, .table_count = 1};

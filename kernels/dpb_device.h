@@ -6,6 +6,10 @@
  * clock. A device that computes in the caller's thread completes an operator before op_launch()
  * returns; callers must not rely on it, and order everything through streams and events.
  *
+ * Memory. What alloc() gives belongs to the device: with DPB_DEVICE_ACCELERATOR the host must not
+ * read or write it, but copy() to and from memory of its own. Memory of host_alloc() is the host's,
+ * and copies between it and the device's do not block the caller.
+ *
  * Tensors are dense and row-major. Images are NHWC; convolution weights are OIHW (as the reference
  * networks register them); a device keeps whatever inner layout it likes behind that.
  *
@@ -34,7 +38,7 @@
 extern "C" {
 #endif
 
-#define DPB_DEVICE_OPS_VERSION 1
+#define DPB_DEVICE_OPS_VERSION 2
 #define DPB_TENSOR_RANK_MAX    5
 
 struct dpb_tensor {
@@ -421,8 +425,16 @@ struct dpb_device_ops {
     /* Zeroed memory, aligned to 64 bytes, touched so that later use takes no page fault. */
     dpb_status (*alloc)(dpb_device *device, size_t bytes, void **memory);
     void (*free)(dpb_device *device, void *memory);
+    /* Between any two memories, of the host or the device, in the stream's order. With host memory
+     * that is not of host_alloc() the caller may be blocked until it is done. */
     dpb_status (*copy)(dpb_device *device, void *to, const void *from, size_t bytes,
                        dpb_stream *stream);
+    /* Optional, both or neither; NULL: alloc() and free(), where the host may touch the memory. */
+    dpb_status (*host_alloc)(dpb_device *device, size_t bytes, void **memory);
+    void (*host_free)(dpb_device *device, void *memory);
+    /* Optional: bytes that alloc() could still give, and bytes of the device in all. NULL: what the
+     * host has. */
+    dpb_status (*memory_bytes)(dpb_device *device, int64_t *available, int64_t *total);
 
     dpb_status (*stream_open)(dpb_device *device, dpb_stream **stream);
     void (*stream_close)(dpb_stream *stream);
@@ -439,6 +451,17 @@ struct dpb_device_ops {
      * DPB_ERR_USAGE, logged with the operator and the shapes. */
     dpb_status (*op_launch)(dpb_device *device, enum dpb_op op, const void *args,
                             dpb_stream *stream);
+    /* Optional: the same operator for `count` argument structs at `args`, one behind the other, in
+     * as few launches as the device can: the updates of an optimizer. NULL: one by one. */
+    dpb_status (*op_launch_many)(dpb_device *device, enum dpb_op op, const void *args, int count,
+                                 dpb_stream *stream);
+
+    /* Optional, both or neither. Between them, what is launched on `stream`, and on streams that
+     * wait for marks of it, is not run but recorded; end() runs all of it at once, as a graph. The
+     * host must not wait for any of it in between, and streams that forked must have been waited
+     * for. A graph of the same form as the last one is updated, not made anew. */
+    dpb_status (*capture_begin)(dpb_device *device, dpb_stream *stream);
+    dpb_status (*capture_end)(dpb_device *device, dpb_stream *stream);
 };
 
 /* First member of every device's struct, so that the calls below find the table. */
@@ -453,6 +476,15 @@ static inline const struct dpb_device_ops *dpb_device_get_ops(const dpb_device *
 {
     return ((const struct dpb_device_base *)device)->ops;
 }
+
+/* Bytes of an operator's argument struct (DPB_OP_MAP). */
+size_t dpb_op_args_bytes(enum dpb_op op);
+
+/* host_alloc(), host_free() and op_launch_many(), or what stands in for them. */
+dpb_status dpb_device_host_alloc(dpb_device *device, size_t bytes, void **memory);
+void dpb_device_host_free(dpb_device *device, void *memory);
+dpb_status dpb_op_launch_many(dpb_device *device, enum dpb_op op, const void *args, int count,
+                              dpb_stream *stream);
 
 /* Launch one operator on a stream. */
 static inline dpb_status dpb_op_launch(dpb_device *device, enum dpb_op op, const void *args,

@@ -24,7 +24,7 @@
 extern "C" {
 #endif
 
-#define DPB_COMM_OPS_VERSION    1
+#define DPB_COMM_OPS_VERSION    2
 #define DPB_COMM_EXCHANGE_BYTES 4096 /* most bytes per rank in one exchange() */
 #define DPB_COMM_RANKS_MAX      64   /* of the shared-memory backend */
 
@@ -101,13 +101,19 @@ struct dpb_comm_config {
     int segment_fd;      /* file descriptor of memory that all ranks of this machine share, made by
                             dpb_comm_segment_new(); -1 for backends that need none */
     int64_t timeout_ns;  /* of every wait */
+    dpb_device *device;  /* whose streams order collectives; NULL: the caller's thread does.
+                            Borrowed; closed after the comm */
     const void *options; /* the backend's own option struct */
 };
 
 enum dpb_comm_flags {
     DPB_COMM_EMULATED = 1 << 0,  /* can emulate a link */
     DPB_COMM_SIMULATED = 1 << 1, /* virtual time */
-    DPB_COMM_SEGMENT = 1 << 2    /* needs config.segment_fd */
+    DPB_COMM_SEGMENT = 1 << 2,   /* needs config.segment_fd */
+    /* Buffers are memory of config.device, which the host must not touch (dpb_device.h); needs a
+     * device of DPB_DEVICE_ACCELERATOR. A backend without this flag moves host memory, and works
+     * with devices that compute in it */
+    DPB_COMM_DEVICE_MEMORY = 1 << 3
 };
 
 struct dpb_comm_ops {

@@ -133,6 +133,13 @@ static bool ok_supported(dpb_device *device, enum dpb_op op, enum dpb_dtype dtyp
     return true;
 }
 
+static dpb_status ok_capture(dpb_device *device, dpb_stream *stream)
+{
+    (void)device;
+    (void)stream;
+    return DPB_OK;
+}
+
 static dpb_status ok_launch(dpb_device *device, enum dpb_op op, const void *args,
                             dpb_stream *stream)
 {
@@ -195,6 +202,9 @@ static void test_ops_check_rejects_broken_tables(void **state)
     REJECT(summary, NULL, "no summary");
     REJECT(summary, "", "no summary");
     REJECT(flags, 1u << 31, "unknown flags");
+    REJECT(flags, DPB_DEVICE_ACCELERATOR, "lacks host_alloc");
+    REJECT(host_alloc, ok_alloc, "one of host_alloc and host_free");
+    REJECT(capture_begin, ok_capture, "one of capture_begin and capture_end");
     REJECT(probe, NULL, "lacks probe");
     REJECT(open, NULL, "lacks open");
     REJECT(close, NULL, "lacks close");
