@@ -438,6 +438,8 @@ struct dpb_device_ops {
 
     dpb_status (*stream_open)(dpb_device *device, dpb_stream **stream);
     void (*stream_close)(dpb_stream *stream);
+    /* Optional: the vendor's own handle (cudaStream_t), for a comm that is made for this device. */
+    void *(*stream_native)(dpb_stream *stream);
     dpb_status (*stream_sync)(dpb_stream *stream); /* host waits for everything launched so far */
     dpb_status (*mark_open)(dpb_device *device, dpb_event_mark **mark);
     void (*mark_close)(dpb_event_mark *mark);
