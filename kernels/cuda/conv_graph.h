@@ -16,7 +16,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "cudnn.h"
+#include "cudnn_table.h"
 #include "dpb_status.h"
 #include "dpb_types.h"
 

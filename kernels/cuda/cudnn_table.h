@@ -1,9 +1,9 @@
-/* cudnn.h: cuDNN 9 as a table of functions. Private to kernels/cuda.
+/* cudnn_table.h: cuDNN 9 as a table of functions. Private to kernels/cuda.
  *
  * Its graph interface (cudnnBackend*) and a handle: all that this device uses. The table is also
- * where a test puts functions of its own. */
-#ifndef DPB_CUDA_CUDNN_H
-#define DPB_CUDA_CUDNN_H
+ * where a test puts functions of its own. (Not "cudnn.h": that name is the library's.) */
+#ifndef DPB_CUDA_CUDNN_TABLE_H
+#define DPB_CUDA_CUDNN_TABLE_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -40,6 +40,10 @@ struct dpb_cudnn {
  * one line in `why`: not found, another major version, or older than what this was built with:
  * attributes of the graph interface have been added in every release. */
 dpb_status dpb_cudnn_open(struct dpb_cudnn *table, char *why, size_t why_bytes);
+
+/* From now on dpb_cudnn_open() copies `table` and opens nothing; NULL: the library again. For
+ * tests; the caller keeps the table. */
+void dpb_cudnn_use(const struct dpb_cudnn *table);
 
 /* "9.19.0" of cudnnGetVersion()'s number. */
 void dpb_cudnn_version_text(size_t version, char *text, size_t bytes);
