@@ -464,6 +464,10 @@ struct dpb_device_ops {
      * for. A graph of the same form as the last one is updated, not made anew. */
     dpb_status (*capture_begin)(dpb_device *device, dpb_stream *stream);
     dpb_status (*capture_end)(dpb_device *device, dpb_stream *stream);
+
+    /* Optional: timed steps begin (or end). What the device allocates or prepares while it is
+     * sealed is counted, and described as "allocations_in_steps"; it is not refused. */
+    void (*seal)(dpb_device *device, bool sealed);
 };
 
 /* First member of every device's struct, so that the calls below find the table. */

@@ -350,7 +350,11 @@ static dpb_status train(struct worker *w)
 {
     DPB_TRY(run_steps(w, 0, w->warmup));
     DPB_TRY(w->comm_ops->barrier(w->comm)); /* no rank starts the clock before the others */
+    if (w->device_ops->seal)
+        w->device_ops->seal(w->device, true);
     DPB_TRY(run_steps(w, w->warmup, w->step_count));
+    if (w->device_ops->seal)
+        w->device_ops->seal(w->device, false);
     /* Test accuracy belongs to the steps asked for, not to the traced extra ones. */
     if (w->test_loader) {
         struct dpb_batch_source source = dpb_loader_source(w->test_loader);
