@@ -1,8 +1,13 @@
-# dpb_room(NAME SOURCES a.c b.c [DEPENDS dpb_base ...] [PRIVATE PkgConfig::x ...])
+# dpb_room(NAME SOURCES a.c b.c [DEPENDS dpb_base ...] [PRIVATE PkgConfig::x ...] [IN_MODULE])
 # One static library; its public headers lie in the room's root, which becomes an include folder.
+# IN_MODULE: the CUDA module gets a copy of it too, from which nothing is exported.
 function(dpb_room name)
-    cmake_parse_arguments(ROOM "" "" "SOURCES;DEPENDS;PRIVATE" ${ARGN})
+    cmake_parse_arguments(ROOM "IN_MODULE" "" "SOURCES;DEPENDS;PRIVATE" ${ARGN})
     add_library(${name} STATIC ${ROOM_SOURCES})
+    if(ROOM_IN_MODULE)
+        set_target_properties(${name} PROPERTIES POSITION_INDEPENDENT_CODE ON
+                C_VISIBILITY_PRESET hidden)
+    endif()
     target_include_directories(${name} PUBLIC ${CMAKE_CURRENT_SOURCE_DIR})
     target_link_libraries(${name} PUBLIC ${ROOM_DEPENDS} PRIVATE dpb_flags ${ROOM_PRIVATE})
 endfunction()
