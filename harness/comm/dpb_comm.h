@@ -144,8 +144,9 @@ struct dpb_comm_ops {
                         dpb_request **request);
     /* DPB_OK when complete, DPB_PENDING when not, or the failure. */
     dpb_status (*test)(dpb_comm *comm, dpb_request *request);
-    /* Later work on `stream` sees the result; a backend without streams blocks the caller. `times`
-     * may be NULL. Afterwards the request is gone. */
+    /* Later work on `stream` sees the result; a backend without streams, and stream NULL, block the
+     * caller. `times` may be NULL; where nothing blocked and the result is not there yet its three
+     * times are 0: not known. Afterwards the request is gone. */
     dpb_status (*wait)(dpb_comm *comm, dpb_request *request, dpb_stream *stream,
                        struct dpb_coll_times *times);
     /* This rank gives up: every rank's waits end with DPB_ERR_RANK_FAILED. Safe from any thread. */
