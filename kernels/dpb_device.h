@@ -89,6 +89,7 @@ struct dpb_tensor dpb_tensor_4d(void *data, int64_t a, int64_t b, int64_t c, int
     X(DPB_OP_ADAGRAD, "adagrad", struct dpb_adagrad_args)                                          \
     X(DPB_OP_ROWWISE_ADAGRAD, "rowwise-adagrad", struct dpb_adagrad_args)                          \
     X(DPB_OP_SCALE, "scale", struct dpb_scale_args)                                                \
+    X(DPB_OP_FINITE, "finite", struct dpb_finite_args)                                             \
     X(DPB_OP_CAST, "cast", struct dpb_cast_args)                                                   \
     X(DPB_OP_ADD, "add", struct dpb_add_args)                                                      \
     X(DPB_OP_ORTHOGONALIZE, "orthogonalize", struct dpb_orthogonalize_args)                        \
@@ -285,6 +286,14 @@ struct dpb_scale_args {
     float *x;
     int64_t count;
     float factor;
+};
+
+/* found[0] = 1 when an element of x is infinite or not a number; else it is left as it is, so that
+ * one number can tell of many tensors. */
+struct dpb_finite_args {
+    const float *x;
+    int64_t count;
+    int32_t *found;
 };
 
 /* to = from, between fp32 and bf16 or fp16 either way, or the same type; any rank. The only

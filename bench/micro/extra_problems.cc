@@ -215,6 +215,17 @@ void put_scale(std::vector<extra_problem> &to)
     put(to, dpb_workload_resnet50_ops.name, DPB_OP_SCALE, args);
 }
 
+void put_finite(std::vector<extra_problem> &to)
+{
+    addresses at;
+    dpb_finite_args args = {};
+
+    args.x = at.floats();
+    args.count = dpb_model_param_elements(dpb_workload_resnet50_ops.model(nullptr));
+    args.found = static_cast<int32_t *>(at.next());
+    put(to, dpb_workload_resnet50_ops.name, DPB_OP_FINITE, args);
+}
+
 // The factor of rank 4 of ResNet-50's largest gradient, as PowerSGD has it.
 void put_orthogonalize(std::vector<extra_problem> &to)
 {
@@ -241,6 +252,7 @@ std::vector<extra_problem> extra_problems()
     put_dropout(made);
     put_bias(made);
     put_scale(made);
+    put_finite(made);
     put_orthogonalize(made);
     return made;
 }

@@ -365,6 +365,10 @@ std::vector<op_field> op_fields(dpb_op op, void *args)
     case DPB_OP_SCALE:
         c.floats(as<dpb_scale_args>(args).x, as<dpb_scale_args>(args).count, role::updated);
         break;
+    case DPB_OP_FINITE:
+        c.floats(as<dpb_finite_args>(args).x, as<dpb_finite_args>(args).count, role::read);
+        c.rows(as<dpb_finite_args>(args).found, 1, 2);
+        break;
     case DPB_OP_ORTHOGONALIZE:
         c.tensor(as<dpb_orthogonalize_args>(args).x, role::updated)->narrow = false;
         break;

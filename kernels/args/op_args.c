@@ -73,6 +73,7 @@ static const struct rules rules_of[] = {
         [DPB_OP_ADAGRAD] = RULES_NO_BF16(adagrad, param),
         [DPB_OP_ROWWISE_ADAGRAD] = RULES_NO_BF16(adagrad, param),
         [DPB_OP_SCALE] = RULES_F32(scale),
+        [DPB_OP_FINITE] = RULES_F32(finite_test),
         [DPB_OP_CAST] = RULES_2(cast, true, from, to),
         [DPB_OP_ADD] = RULES(add, y),
         [DPB_OP_ORTHOGONALIZE] = RULES_NO_BF16(orthogonalize, x),

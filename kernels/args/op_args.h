@@ -57,6 +57,7 @@ DPB_ARGS_FAMILY(adam);
 DPB_ARGS_FAMILY(lars);
 DPB_ARGS_FAMILY(adagrad);
 DPB_ARGS_FAMILY(scale);
+DPB_ARGS_FAMILY(finite_test);
 DPB_ARGS_FAMILY(cast); /* elementwise.c */
 DPB_ARGS_FAMILY(add);
 DPB_ARGS_FAMILY(activation);

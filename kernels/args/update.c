@@ -1,4 +1,4 @@
-/* What changes parameters and gradients: the optimizers, scale. */
+/* What changes parameters and gradients, or looks at them: the optimizers, scale, finite. */
 #include "op_args.h"
 
 #include <math.h>
@@ -114,4 +114,20 @@ void dpb_args_scale_text(struct dpb_args_text *text, enum dpb_op op, const void 
 
     (void)op;
     dpb_args_put(text, "count %lld", (long long)a->count);
+}
+
+bool dpb_args_finite_test_ok(char *why, enum dpb_op op, const void *args)
+{
+    const struct dpb_finite_args *a = args;
+
+    (void)op;
+    return dpb_args_count_ok(why, a->count) &&
+           (a->count == 0 || dpb_args_pointer_ok(why, "x", a->x)) &&
+           dpb_args_pointer_ok(why, "found", a->found);
+}
+
+void dpb_args_finite_test_text(struct dpb_args_text *text, enum dpb_op op, const void *args)
+{
+    (void)op;
+    dpb_args_put(text, "count %lld", (long long)((const struct dpb_finite_args *)args)->count);
 }

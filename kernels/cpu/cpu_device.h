@@ -180,6 +180,7 @@ dpb_status dpb_cpu_lamb(dpb_device *device, enum dpb_op op, const void *args);
 dpb_status dpb_cpu_lars(dpb_device *device, enum dpb_op op, const void *args);
 dpb_status dpb_cpu_adagrad(dpb_device *device, enum dpb_op op, const void *args);
 dpb_status dpb_cpu_scale(dpb_device *device, enum dpb_op op, const void *args);
+dpb_status dpb_cpu_finite(dpb_device *device, enum dpb_op op, const void *args);
 dpb_status dpb_cpu_cast(dpb_device *device, enum dpb_op op, const void *args);
 dpb_status dpb_cpu_add(dpb_device *device, enum dpb_op op, const void *args);
 dpb_status dpb_cpu_orthogonalize(dpb_device *device, enum dpb_op op, const void *args);

@@ -362,6 +362,7 @@ static const struct operator operators[] = {
         [DPB_OP_ADAGRAD] = {dpb_cpu_adagrad, false, NO_BF16},
         [DPB_OP_ROWWISE_ADAGRAD] = {dpb_cpu_adagrad, false, NO_BF16},
         [DPB_OP_SCALE] = {dpb_cpu_scale, false, NO_BF16},
+        [DPB_OP_FINITE] = {dpb_cpu_finite, false, NO_BF16},
         [DPB_OP_CAST] = {dpb_cpu_cast, false, BF16},
         [DPB_OP_ADD] = {dpb_cpu_add, false, BF16},
         [DPB_OP_ORTHOGONALIZE] = {dpb_cpu_orthogonalize, false, NO_BF16},

@@ -220,6 +220,33 @@ dpb_status dpb_cpu_scale(dpb_device *device, enum dpb_op op, const void *args)
     return DPB_OK;
 }
 
+/* All bits of an exponent are set in what is infinite or not a number, and in nothing else. */
+DPB_CPU_CLONES static void finite(void *ctx, int64_t begin, int64_t end)
+{
+    const struct dpb_finite_args *a = ctx;
+    const float *x = a->x;
+    uint32_t found = 0;
+
+#pragma omp simd reduction(| : found)
+    for (int64_t i = begin; i < end; i++) {
+        uint32_t bits;
+
+        memcpy(&bits, &x[i], sizeof(bits));
+        found |= (bits & UINT32_C(0x7f800000)) == UINT32_C(0x7f800000);
+    }
+    if (found)
+        __atomic_store_n(a->found, 1, __ATOMIC_RELAXED);
+}
+
+dpb_status dpb_cpu_finite(dpb_device *device, enum dpb_op op, const void *args)
+{
+    struct dpb_finite_args a = *(const struct dpb_finite_args *)args;
+
+    (void)op;
+    dpb_cpu_parallel(device->threads, a.count, GRAIN, finite, &a);
+    return DPB_OK;
+}
+
 /* Rows. The sum is in double: a vocabulary has 50,000 terms. */
 DPB_CPU_CLONES static void softmax_xent_fwd(void *ctx, int64_t begin, int64_t end)
 {

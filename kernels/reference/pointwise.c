@@ -1,5 +1,7 @@
-/* ReLU, bias, scale. */
+/* ReLU, bias, scale, finite. */
 #include "reference_arrays.h"
+
+#include <math.h>
 
 dpb_status dpb_ref_relu(enum dpb_op op, const void *op_args)
 {
@@ -43,5 +45,16 @@ dpb_status dpb_ref_scale(enum dpb_op op, const void *op_args)
     (void)op;
     for (int64_t i = 0; i < args->count; i++)
         args->x[i] = (float)((double)args->x[i] * (double)args->factor);
+    return DPB_OK;
+}
+
+dpb_status dpb_ref_finite(enum dpb_op op, const void *op_args)
+{
+    const struct dpb_finite_args *args = op_args;
+
+    (void)op;
+    for (int64_t i = 0; i < args->count; i++)
+        if (!isfinite(args->x[i]))
+            args->found[0] = 1;
     return DPB_OK;
 }

@@ -235,6 +235,7 @@ static const reference references[] = {
         [DPB_OP_ADAGRAD] = dpb_ref_adagrad,
         [DPB_OP_ROWWISE_ADAGRAD] = dpb_ref_adagrad,
         [DPB_OP_SCALE] = dpb_ref_scale,
+        [DPB_OP_FINITE] = dpb_ref_finite,
         [DPB_OP_CAST] = dpb_ref_cast,
         [DPB_OP_ADD] = dpb_ref_add,
         [DPB_OP_ORTHOGONALIZE] = dpb_ref_orthogonalize,

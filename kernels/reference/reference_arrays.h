@@ -65,6 +65,7 @@ dpb_status dpb_ref_adam(enum dpb_op op, const void *args);
 dpb_status dpb_ref_lars(enum dpb_op op, const void *args);
 dpb_status dpb_ref_adagrad(enum dpb_op op, const void *args);
 dpb_status dpb_ref_scale(enum dpb_op op, const void *args);
+dpb_status dpb_ref_finite(enum dpb_op op, const void *args);
 dpb_status dpb_ref_cast(enum dpb_op op, const void *args);
 dpb_status dpb_ref_add(enum dpb_op op, const void *args);
 dpb_status dpb_ref_orthogonalize(enum dpb_op op, const void *args);

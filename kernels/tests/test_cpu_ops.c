@@ -879,6 +879,32 @@ static void check_sgd_and_scale(int64_t count)
     op_data_release(&data);
 }
 
+/* One value that is not finite is found wherever it is. */
+static void check_finite(int64_t count)
+{
+    static const float bad[] = {NAN, INFINITY, -INFINITY};
+    struct op_data data = {0};
+    float *x = op_data_f32(&data, count);
+
+    for (int64_t at = -1; at < count; at += 1 + count / 7) {
+        const float kept = at < 0 ? 0.0f : x[at];
+
+        if (at >= 0)
+            x[at] = bad[at % 3];
+        for (int run = 0; run < 3; run++) {
+            int32_t found = 0;
+            struct dpb_finite_args args = {.x = x, .count = count, .found = &found};
+            const struct op_output out[] = {{&found, sizeof(found), &(const int32_t){0}}};
+
+            op_run(run > 0 ? cpu_pair[run - 1] : NULL, DPB_OP_FINITE, &args, out, 1);
+            assert_int_equal(found, at >= 0);
+        }
+        if (at >= 0)
+            x[at] = kept;
+    }
+    op_data_release(&data);
+}
+
 /* Columns of values up to `scale`, against the reference and as a basis. */
 static void check_orthogonalize(int64_t rows, int64_t columns, float scale, float eps)
 {
@@ -939,6 +965,9 @@ static void test_small_operators(void **state)
     check_sgd_and_scale(1);
     check_sgd_and_scale(1003);
     check_sgd_and_scale(100003);
+    check_finite(1);
+    check_finite(1003);
+    check_finite(100003);
 }
 
 /* Kernels share buffers: one that is made later, and is larger, must not disturb an earlier one. */

@@ -472,6 +472,8 @@ static void test_args_of_the_others(void **state)
     struct dpb_sigmoid_bce_args binary = {.logits = t, .dlogits = t, .label = &label, .loss = &v};
     struct dpb_sgd_args sgd = {.param = &v, .grad = &v, .momentum = &v, .count = 1};
     struct dpb_scale_args scale = {.x = &v, .count = 1};
+    int32_t found = 0;
+    struct dpb_finite_args finite = {.x = &v, .count = 1, .found = &found};
     struct dpb_orthogonalize_args narrow = {.x = dpb_tensor_2d(&v, 1, 1)};
 
     (void)state;
@@ -530,6 +532,10 @@ static void test_args_of_the_others(void **state)
     op_assert_misfit(DPB_OP_ORTHOGONALIZE, &narrow, "eps is not a number from 0 on");
     narrow.x.data = NULL;
     op_assert_misfit(DPB_OP_ORTHOGONALIZE, &narrow, "x");
+
+    assert_int_equal(dpb_op_args_check(DPB_OP_FINITE, &finite), DPB_OK);
+    finite.found = NULL;
+    op_assert_misfit(DPB_OP_FINITE, &finite, "found is NULL");
 
     assert_int_equal(dpb_op_args_check(DPB_OP_SCALE, &scale), DPB_OK);
     scale.x = NULL;

@@ -1,4 +1,5 @@
 /* The reference against values worked out by hand, so that it is anchored in something else. */
+#include <float.h>
 #include <math.h>
 
 #include "dpb_log.h"
@@ -369,6 +370,31 @@ static void test_sgd_and_scale(void **state)
     run(DPB_OP_SCALE, &scale);
 }
 
+static void test_finite(void **state)
+{
+    float x[] = {3.0f, -FLT_MAX, 0.0f, 1e-45f, 0.0f};
+    int32_t found[] = {0, 0};
+    struct dpb_finite_args args = {.x = x, .count = 5, .found = found};
+
+    (void)state;
+    run(DPB_OP_FINITE, &args);
+    assert_int_equal(found[0], 0);
+    for (int bad = 0; bad < 3; bad++) {
+        x[4] = bad == 0 ? NAN : bad == 1 ? INFINITY : -INFINITY;
+        found[0] = 0;
+        args.count = 4;
+        run(DPB_OP_FINITE, &args);
+        assert_int_equal(found[0], 0);
+        args.count = 5;
+        run(DPB_OP_FINITE, &args);
+        assert_int_equal(found[0], 1);
+    }
+    x[4] = 0.0f; /* what was found stays */
+    run(DPB_OP_FINITE, &args);
+    assert_int_equal(found[0], 1);
+    assert_int_equal(found[1], 0);
+}
+
 static void test_orthogonalize(void **state)
 {
     float x[] = {3, 1, 4, 2}, zero[] = {0, 1, 0, 1};
@@ -410,6 +436,7 @@ int main(void)
             cmocka_unit_test(test_interaction),
             cmocka_unit_test(test_sigmoid_bce),
             cmocka_unit_test(test_sgd_and_scale),
+            cmocka_unit_test(test_finite),
             cmocka_unit_test(test_orthogonalize),
     };
 
