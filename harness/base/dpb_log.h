@@ -41,6 +41,18 @@ void dpb_log(enum dpb_log_level level, const char *format, ...)
  * same level, so both are seen or neither. */
 void dpb_log_hint(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
+/* The two functions above as values: the log of another copy of this library. */
+struct dpb_log_functions {
+    void (*log)(enum dpb_log_level level, const char *format, ...)
+            __attribute__((format(printf, 2, 3)));
+    void (*hint)(const char *format, ...) __attribute__((format(printf, 1, 2)));
+};
+
+/* From now on every message of this copy goes to those functions, whose level, prefix and sink
+ * count: a module that is linked with its own copy of base logs as its program does. Once, before
+ * other threads log. Members that are NULL end it. */
+void dpb_log_forward(const struct dpb_log_functions *to);
+
 #define dpb_error(...) dpb_log(DPB_LOG_ERROR, __VA_ARGS__)
 #define dpb_warn(...)  dpb_log(DPB_LOG_WARN, __VA_ARGS__)
 #define dpb_info(...)  dpb_log(DPB_LOG_INFO, __VA_ARGS__)

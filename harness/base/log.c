@@ -40,6 +40,8 @@ __attribute__((constructor)) static void guard_forks(void)
     (void)pthread_atfork(take_lock, give_lock, give_lock); /* fails for lack of memory only */
 }
 
+static struct dpb_log_functions forward_to;
+
 /* A hint belongs to the message before it in the same thread: same level, and silent with it. */
 static _Thread_local enum dpb_log_level last_level = DPB_LOG_ERROR;
 
@@ -133,17 +135,25 @@ static void write_all(const char *bytes, size_t count)
     }
 }
 
+static void format_message(char message[LINE_BYTES], const char *format, va_list args)
+{
+    int saved_errno = errno;
+    locale_t before = dpb_c_locale_enter();
+
+    if (vsnprintf(message, LINE_BYTES, format, args) < 0)
+        snprintf(message, LINE_BYTES, "(message that cannot be formatted) %s", format);
+    dpb_c_locale_leave(before);
+    errno = saved_errno;
+}
+
 static void emit(enum dpb_log_level level, const char *word, const char *format, va_list args)
 {
     char message[LINE_BYTES];
     char line[LINE_BYTES];
     size_t used = 0;
     int saved_errno = errno;
-    locale_t before = dpb_c_locale_enter();
 
-    if (vsnprintf(message, sizeof(message), format, args) < 0)
-        snprintf(message, sizeof(message), "(message that cannot be formatted) %s", format);
-    dpb_c_locale_leave(before);
+    format_message(message, format, args);
 
     pthread_mutex_lock(&lock);
     used = append(line, used, "dpbench: ");
@@ -164,10 +174,24 @@ static void emit(enum dpb_log_level level, const char *word, const char *format,
     errno = saved_errno;
 }
 
+void dpb_log_forward(const struct dpb_log_functions *to)
+{
+    forward_to = *to;
+}
+
 void dpb_log(enum dpb_log_level level, const char *format, ...)
 {
     va_list args;
 
+    if (forward_to.log) {
+        char message[LINE_BYTES];
+
+        va_start(args, format);
+        format_message(message, format, args);
+        va_end(args);
+        forward_to.log(level, "%s", message);
+        return;
+    }
     last_level = level;
     if ((int)level > atomic_load(&highest_level))
         return;
@@ -180,6 +204,15 @@ void dpb_log_hint(const char *format, ...)
 {
     va_list args;
 
+    if (forward_to.hint) {
+        char message[LINE_BYTES];
+
+        va_start(args, format);
+        format_message(message, format, args);
+        va_end(args);
+        forward_to.hint("%s", message);
+        return;
+    }
     if ((int)last_level > atomic_load(&highest_level))
         return;
     va_start(args, format);

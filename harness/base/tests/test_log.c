@@ -1,6 +1,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <stdarg.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <sys/wait.h>
@@ -74,6 +75,45 @@ static void test_control_characters(void **state)
     (void)state;
     dpb_info("a\nb\x1b[31m\x7f é");
     assert_string_equal(captured.text, "dpbench: a\\x0ab\\x1b[31m\\x7f é\n");
+}
+
+static char forwarded[256];
+static enum dpb_log_level forwarded_level;
+
+static void take_log(enum dpb_log_level level, const char *format, ...)
+{
+    va_list args;
+
+    forwarded_level = level;
+    va_start(args, format);
+    vsnprintf(forwarded, sizeof(forwarded), format, args);
+    va_end(args);
+}
+
+static void take_hint(const char *format, ...)
+{
+    va_list args;
+
+    va_start(args, format);
+    vsnprintf(forwarded, sizeof(forwarded), format, args);
+    va_end(args);
+}
+
+/* The other copy decides about levels: here all are passed on. */
+static void test_forwarded(void **state)
+{
+    (void)state;
+    dpb_log_forward(&(struct dpb_log_functions){take_log, take_hint});
+    dpb_log_set_level(DPB_LOG_ERROR);
+    dpb_warn("%d%% of \"%s\"", 5, "x");
+    assert_string_equal(forwarded, "5% of \"x\"");
+    assert_int_equal(forwarded_level, DPB_LOG_WARN);
+    dpb_log_hint("%s", "100%s");
+    assert_string_equal(forwarded, "100%s");
+    assert_string_equal(captured.text, "");
+    dpb_log_forward(&(struct dpb_log_functions){NULL, NULL});
+    dpb_error("here");
+    assert_string_equal(captured.text, "dpbench: error: here\n");
 }
 
 static void test_long_lines_are_cut(void **state)
@@ -212,6 +252,7 @@ int main(void)
             cmocka_unit_test_setup_teardown(test_level_hides_the_hint_too, setup, teardown),
             cmocka_unit_test_setup_teardown(test_prefix, setup, teardown),
             cmocka_unit_test_setup_teardown(test_control_characters, setup, teardown),
+            cmocka_unit_test_setup_teardown(test_forwarded, setup, teardown),
             cmocka_unit_test_setup_teardown(test_long_lines_are_cut, setup, teardown),
             cmocka_unit_test_setup_teardown(test_errno_stays, setup, teardown),
             cmocka_unit_test_setup_teardown(test_stderr_lines_are_whole, setup, teardown),
