@@ -16,7 +16,7 @@
  * Mixed precision. An operator for which op_supported(device, op, DPB_BF16) says yes takes tensors
  * of bf16 where it takes fp32: all of them, except what follows. Sums and everything between are
  * fp32, results are rounded to nearest even. Members of type `float *` (biases, scales, statistics,
- * losses) stay fp32.
+ * losses) stay fp32. DPB_F16 is asked about in the same way, and fp16 stands where bf16 stands.
  *   matmul            a and b bf16; c bf16 or fp32
  *   conv-bwd-weights  x and y bf16; w, the gradient, fp32
  *   embedding-fwd     table fp32 or bf16; y bf16.  embedding-bwd: dy bf16, dtable fp32
@@ -296,8 +296,7 @@ struct dpb_finite_args {
     int32_t *found;
 };
 
-/* to = from, between fp32 and bf16 or fp16 either way, or the same type; any rank. The only
- * operator that takes fp16 (op_supported(device, DPB_OP_CAST, DPB_F16)). */
+/* to = from, between fp32 and bf16 or fp16 either way, or the same type; any rank. */
 struct dpb_cast_args {
     struct dpb_tensor from, to; /* the same shape */
 };

@@ -5,7 +5,7 @@ bool dpb_args_matmul_ok(char *why, enum dpb_op op, const void *args)
 {
     const struct dpb_matmul_args *a = args;
     enum dpb_dtype dtype = a->a.dtype;
-    bool to_f32 = dtype == DPB_BF16 && a->c.dtype == DPB_F32;
+    bool to_f32 = dpb_args_is_narrow(dtype) && a->c.dtype == DPB_F32;
     const int64_t *dim = a->c.dim;
     int64_t k;
 

@@ -26,7 +26,7 @@ bool dpb_args_conv_ok(char *why, enum dpb_op op, const void *args)
     enum dpb_dtype dtype = a->y.dtype;
     int stride = a->stride > 0 ? a->stride : 1;
     /* The weights' gradient is summed up over steps and ranks: in fp32. */
-    bool w_f32 = op == DPB_OP_CONV_BWD_WEIGHTS && dtype == DPB_BF16;
+    bool w_f32 = op == DPB_OP_CONV_BWD_WEIGHTS && dpb_args_is_narrow(dtype);
     int64_t oh, ow;
 
     if (!dpb_args_tensor_ok(why, "y", &a->y, 4, dtype) ||

@@ -14,24 +14,24 @@
 struct rules {
     bool (*ok)(char *why, enum dpb_op op, const void *args);
     void (*text)(struct dpb_args_text *text, enum dpb_op op, const void *args);
-    bool has_tensors, takes_bf16;
-    /* Offsets in the arguments of element types; of bf16 is what has one of them bf16. */
+    bool has_tensors, takes_narrow;
+    /* Offsets in the arguments of element types; narrow is what has one of them so. */
     size_t dtype_at[2];
 };
 
 #define DTYPE_AT(family, tensor) offsetof(struct dpb_##family##_args, tensor.dtype)
 /* An operator of dpb_<family>_args; `a` and `b` are members that it always has. */
-#define RULES_2(family, takes_bf16, a, b)                                                          \
+#define RULES_2(family, takes_narrow, a, b)                                                        \
     {                                                                                              \
-        dpb_args_##family##_ok, dpb_args_##family##_text, true, takes_bf16,                        \
+        dpb_args_##family##_ok, dpb_args_##family##_text, true, takes_narrow,                      \
         {                                                                                          \
             DTYPE_AT(family, a), DTYPE_AT(family, b)                                               \
         }                                                                                          \
     }
-/* `tensor` tells the element type: it is bf16 where any is. */
+/* `tensor` tells the element type: it is narrow where any is. */
 #define RULES(family, tensor) RULES_2(family, true, tensor, tensor)
-/* Not in bf16: `cast` lies before and after. */
-#define RULES_NO_BF16(family, tensor) RULES_2(family, false, tensor, tensor)
+/* Not in bf16 or fp16: `cast` lies before and after. */
+#define RULES_FP32(family, tensor) RULES_2(family, false, tensor, tensor)
 /* Without tensors: fp32 always. */
 #define RULES_F32(family)                                                                          \
     {                                                                                              \
@@ -60,23 +60,23 @@ static const struct rules rules_of[] = {
         [DPB_OP_BATCHNORM_APPLY] = RULES(batchnorm, x),
         [DPB_OP_BATCHNORM_BWD_SUMS] = RULES(batchnorm, x),
         [DPB_OP_BATCHNORM_BWD_APPLY] = RULES(batchnorm, x),
-        [DPB_OP_SOFTMAX_XENT_FWD] = RULES_NO_BF16(softmax_xent, prob),
-        [DPB_OP_SOFTMAX_XENT_BWD] = RULES_NO_BF16(softmax_xent, prob),
-        [DPB_OP_INTERACTION_FWD] = RULES_NO_BF16(interaction, x),
-        [DPB_OP_INTERACTION_BWD] = RULES_NO_BF16(interaction, x),
-        [DPB_OP_SIGMOID_BCE_FWD] = RULES_NO_BF16(sigmoid_bce, logits),
-        [DPB_OP_SIGMOID_BCE_BWD] = RULES_NO_BF16(sigmoid_bce, logits),
+        [DPB_OP_SOFTMAX_XENT_FWD] = RULES_FP32(softmax_xent, prob),
+        [DPB_OP_SOFTMAX_XENT_BWD] = RULES_FP32(softmax_xent, prob),
+        [DPB_OP_INTERACTION_FWD] = RULES_FP32(interaction, x),
+        [DPB_OP_INTERACTION_BWD] = RULES_FP32(interaction, x),
+        [DPB_OP_SIGMOID_BCE_FWD] = RULES_FP32(sigmoid_bce, logits),
+        [DPB_OP_SIGMOID_BCE_BWD] = RULES_FP32(sigmoid_bce, logits),
         [DPB_OP_SGD_MOMENTUM] = RULES_F32(sgd),
-        [DPB_OP_ADAMW] = RULES_NO_BF16(adam, param),
-        [DPB_OP_LAMB] = RULES_NO_BF16(adam, param),
-        [DPB_OP_LARS] = RULES_NO_BF16(lars, param),
-        [DPB_OP_ADAGRAD] = RULES_NO_BF16(adagrad, param),
-        [DPB_OP_ROWWISE_ADAGRAD] = RULES_NO_BF16(adagrad, param),
+        [DPB_OP_ADAMW] = RULES_FP32(adam, param),
+        [DPB_OP_LAMB] = RULES_FP32(adam, param),
+        [DPB_OP_LARS] = RULES_FP32(lars, param),
+        [DPB_OP_ADAGRAD] = RULES_FP32(adagrad, param),
+        [DPB_OP_ROWWISE_ADAGRAD] = RULES_FP32(adagrad, param),
         [DPB_OP_SCALE] = RULES_F32(scale),
         [DPB_OP_FINITE] = RULES_F32(finite_test),
         [DPB_OP_CAST] = RULES_2(cast, true, from, to),
         [DPB_OP_ADD] = RULES(add, y),
-        [DPB_OP_ORTHOGONALIZE] = RULES_NO_BF16(orthogonalize, x),
+        [DPB_OP_ORTHOGONALIZE] = RULES_FP32(orthogonalize, x),
         [DPB_OP_GELU_FWD] = RULES(activation, x),
         [DPB_OP_GELU_BWD] = RULES(activation, x),
         [DPB_OP_TANH_FWD] = RULES(activation, y),
@@ -122,7 +122,7 @@ enum dpb_dtype dpb_op_args_dtype(enum dpb_op op, const void *args)
         return DPB_F32;
     for (int i = 0; i < 2; i++)
         dtype[i] = *(const enum dpb_dtype *)((const char *)args + rules->dtype_at[i]);
-    return dtype[1] == DPB_BF16 || dtype[1] == DPB_F16 ? dtype[1] : dtype[0];
+    return dpb_args_is_narrow(dtype[1]) ? dtype[1] : dtype[0];
 }
 
 static bool args_ok(char *why, enum dpb_op op, const void *args)
@@ -133,10 +133,9 @@ static bool args_ok(char *why, enum dpb_op op, const void *args)
         return dpb_args_no(why, "arguments are NULL");
     if (!rules)
         return dpb_args_no(why, "there is no operator number %d", (int)op);
-    if (!rules->takes_bf16 && dpb_op_args_dtype(op, args) == DPB_BF16)
-        return dpb_args_no(why, "it does not take bf16; cast to fp32");
-    if (op != DPB_OP_CAST && dpb_op_args_dtype(op, args) == DPB_F16)
-        return dpb_args_no(why, "only cast takes fp16");
+    if (!rules->takes_narrow && dpb_args_is_narrow(dpb_op_args_dtype(op, args)))
+        return dpb_args_no(why, "it does not take %s; cast to fp32",
+                           dpb_dtype_text(dpb_op_args_dtype(op, args)));
     return rules->ok(why, op, args);
 }
 

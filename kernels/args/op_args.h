@@ -22,6 +22,12 @@ __attribute__((format(printf, 2, 3))) void dpb_args_put(struct dpb_args_text *te
 void dpb_args_put_tensor(struct dpb_args_text *text, const char *name,
                          const struct dpb_tensor *tensor);
 
+/* bf16 or fp16: takes the place of fp32 under mixed precision. */
+static inline bool dpb_args_is_narrow(enum dpb_dtype dtype)
+{
+    return dtype == DPB_BF16 || dtype == DPB_F16;
+}
+
 /* ---- checks: each says false and the reason in `why` ---- */
 
 __attribute__((format(printf, 2, 3))) bool dpb_args_no(char *why, const char *format, ...);

@@ -47,7 +47,7 @@ bool dpb_args_embedding_ok(char *why, enum dpb_op op, const void *args)
     bool fwd = op == DPB_OP_EMBEDDING_FWD;
     const struct dpb_tensor *table = fwd ? &a->table : &a->dtable, *y = fwd ? &a->y : &a->dy;
 
-    bool f32 = y->dtype == DPB_BF16 && (!fwd || table->dtype == DPB_F32);
+    bool f32 = dpb_args_is_narrow(y->dtype) && (!fwd || table->dtype == DPB_F32);
 
     if (!dpb_args_tensor_ok(why, fwd ? "y" : "dy", y, 2, y->dtype) ||
         !dpb_args_tensor_ok(why, fwd ? "table" : "dtable", table, 2, f32 ? DPB_F32 : y->dtype) ||

@@ -702,7 +702,11 @@ static void test_args_of_bf16(void **state)
     assert_int_equal(dpb_op_args_check(DPB_OP_CAST, &cast), DPB_OK);
     assert_int_equal(dpb_op_args_dtype(DPB_OP_CAST, &cast), DPB_F16);
     matmul.a.dtype = matmul.b.dtype = matmul.c.dtype = DPB_F16;
-    op_assert_misfit(DPB_OP_MATMUL, &matmul, "only cast takes fp16");
+    assert_int_equal(dpb_op_args_check(DPB_OP_MATMUL, &matmul), DPB_OK);
+    matmul.c.dtype = DPB_F32;
+    assert_int_equal(dpb_op_args_check(DPB_OP_MATMUL, &matmul), DPB_OK);
+    matmul.c.dtype = DPB_BF16;
+    op_assert_misfit(DPB_OP_MATMUL, &matmul, "");
     cast.from = t;
     cast.to = dpb_tensor_1d(&v, 4);
     op_assert_misfit(DPB_OP_CAST, &cast, "to has rank 1, needs 2");
