@@ -6,7 +6,9 @@
  * in warm-up steps.
  *
  * x and y are NHWC. Filters are KRSC: [K,R,S,C], K outputs, R rows, S columns, C inputs, where the
- * device interface has OIHW. Sums are fp32, whatever the tensors' type.
+ * device interface has OIHW. Sums are fp32, whatever the tensors' type; a gradient of filters is
+ * rounded to it at the end, because cuDNN 9.19 has no engine that keeps it in fp32 for x and y of
+ * 16 bits.
  *
  * None of this is safe from two threads at a time with the same dpb_conv_graphs. */
 #ifndef DPB_CUDA_CONV_GRAPH_H
@@ -30,8 +32,8 @@ enum dpb_conv_pass {
 struct dpb_conv_shape {
     enum dpb_conv_pass pass;
     enum dpb_dtype dtype; /* of x, w and y, also as gradients: DPB_F32, DPB_BF16, DPB_F16 */
-    bool tf32;            /* DPB_F32 only: products may be rounded to TF32 */
-    bool bias, relu;      /* DPB_CONV_FWD only: wanted in the same plan */
+    bool tf32;            /* with DPB_F32: products may be rounded to TF32 */
+    bool bias, relu;      /* with DPB_CONV_FWD: wanted in the same plan */
     int64_t n, h, w, c;   /* x; see dpb_conv_channels_padded() for c */
     int64_t k, r, s;      /* filters */
     int64_t stride, pad;  /* of rows and of columns */
@@ -115,8 +117,9 @@ enum dpb_norm_pass {
 };
 
 /* Engines that cuDNN's heuristics propose for training batch normalisation of NHWC activations,
- * with ReLU behind forward when `relu` (backward: ReLU's gradient is in front of it, which no
- * engine does). 0: it does not do this. Nothing is logged; `why`, one line, says the reason. */
+ * with ReLU when `relu`: behind it, or its gradient in front of backward (for which cuDNN 9.19 has
+ * none). They are compiled when a plan is made: without a driver there are none at all. 0: it does
+ * not do this. Nothing is logged; `why`, one line, says the reason. */
 int dpb_conv_graphs_norm_engines(struct dpb_conv_graphs *graphs, enum dpb_norm_pass pass,
                                  enum dpb_dtype dtype, int64_t n, int64_t h, int64_t w, int64_t c,
                                  bool relu, char *why, size_t why_bytes);

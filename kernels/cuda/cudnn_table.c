@@ -78,32 +78,41 @@ dpb_status dpb_cudnn_open(struct dpb_cudnn *table, char *why, size_t why_bytes)
     return DPB_OK;
 }
 
-static dpb_status status_of(cudnnStatus_t status)
+dpb_status dpb_cudnn_status(cudnnStatus_t status)
 {
-    switch ((int)status / 1000) { /* the thousands are the category (cudnn_graph.h) */
-    case 0:
-        return status == CUDNN_STATUS_SUCCESS ? DPB_OK : DPB_ERR_VENDOR;
-    case 2:
+    if (status == CUDNN_STATUS_SUCCESS)
+        return DPB_OK;
+    if (status == CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED ||
+        status == CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED)
+        return DPB_ERR_NO_MEMORY;
+    switch (CUDNN_STATUS_CATEGORY((int)status)) {
+    case CUDNN_STATUS_BAD_PARAM:
         return DPB_ERR_USAGE;
-    case 3:
+    case CUDNN_STATUS_NOT_SUPPORTED:
         return DPB_ERR_UNSUPPORTED;
-    case 4:
-        return status == CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED ||
-                               status == CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED
-                       ? DPB_ERR_NO_MEMORY
-                       : DPB_ERR_VENDOR;
     default:
         return DPB_ERR_VENDOR;
     }
 }
 
-dpb_status dpb_cudnn_check(const struct dpb_cudnn *cudnn, cudnnStatus_t status, const char *what)
+void dpb_cudnn_reason(const struct dpb_cudnn *cudnn, cudnnStatus_t status, char *text, size_t bytes)
 {
-    if (status == CUDNN_STATUS_SUCCESS)
-        return DPB_OK;
     char last[LAST_ERROR_BYTES] = "";
     cudnn->cudnnGetLastErrorString(last, sizeof(last));
-    dpb_error("cuDNN: %s: %s%s%s", what, cudnn->cudnnGetErrorString(status), last[0] ? ": " : "",
-              last);
-    return status_of(status);
+    for (char *at = last; *at; at++) {
+        if (*at == '\n')
+            *at = ' ';
+    }
+    snprintf(text, bytes, "%s%s%s", cudnn->cudnnGetErrorString(status), last[0] ? ": " : "", last);
+}
+
+dpb_status dpb_cudnn_check(const struct dpb_cudnn *cudnn, cudnnStatus_t status, const char *what)
+{
+    dpb_status st = dpb_cudnn_status(status);
+    if (st < 0) {
+        char reason[LAST_ERROR_BYTES];
+        dpb_cudnn_reason(cudnn, status, reason, sizeof(reason));
+        dpb_error("cuDNN: %s: %s", what, reason);
+    }
+    return st;
 }

@@ -51,9 +51,16 @@ void dpb_cudnn_version_text(size_t version, char *text, size_t bytes);
 /* Whether a library of version `version` serves a program built with version `built`. */
 bool dpb_cudnn_version_ok(size_t version, size_t built);
 
-/* DPB_OK for CUDNN_STATUS_SUCCESS; else logs "cuDNN: `what`: NAME: the library's last error", where
- * `what` says what could not be done, and returns DPB_ERR_NO_MEMORY, DPB_ERR_UNSUPPORTED,
- * DPB_ERR_USAGE or DPB_ERR_VENDOR by the status. */
+/* DPB_OK for CUDNN_STATUS_SUCCESS; DPB_ERR_NO_MEMORY, DPB_ERR_UNSUPPORTED, DPB_ERR_USAGE or
+ * DPB_ERR_VENDOR for the others, by their category. */
+dpb_status dpb_cudnn_status(cudnnStatus_t status);
+
+/* "NAME: what the library says of this thread's last failure", in one line. */
+void dpb_cudnn_reason(const struct dpb_cudnn *cudnn, cudnnStatus_t status, char *text,
+                      size_t bytes);
+
+/* dpb_cudnn_status(); a failure is logged as "cuDNN: `what`: reason", where `what` says what could
+ * not be done. */
 dpb_status dpb_cudnn_check(const struct dpb_cudnn *cudnn, cudnnStatus_t status, const char *what);
 
 #endif

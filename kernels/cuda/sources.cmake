@@ -2,7 +2,10 @@
 
 # C; links no CUDA library: tests put functions of their own in its place.
 set(DPB_CUDA_HOST_SOURCES
+    conv_graph.c
     cudnn_table.c
+    graph.c
+    norm_graph.c
 )
 
 # CUDA C++, for nvcc.
