@@ -20,7 +20,9 @@ extern "C" {
     X(DPB_EVENT_COMM, "comm")           /* a collective, from its start to its result */           \
     X(DPB_EVENT_COMM_WAIT, "comm-wait") /* the part of a collective spent waiting for peers */     \
     X(DPB_EVENT_READY, "ready")         /* instant: a bucket became ready (end == start) */        \
-    X(DPB_EVENT_NOTE, "note")           /* what a strategy did beside it: "QUEUE"; not counted */
+    X(DPB_EVENT_NOTE, "note")           /* what a strategy did beside it: "QUEUE"; not counted */  \
+    X(DPB_EVENT_COPY, "copy")           /* a copy or fill of memory by an accelerator */           \
+    X(DPB_EVENT_OVERHEAD, "overhead")   /* the tracer's own time on the host; not counted */
 
 enum dpb_event_kind {
 #define DPB_EVENT_ENUM(name, text) name,
@@ -31,13 +33,26 @@ enum dpb_event_kind {
 
 const char *dpb_event_kind_text(enum dpb_event_kind kind);
 
-/* Lanes of a rank; one writer each. */
+/* Lanes of a rank; one writer each. With an accelerator a COMPUTE range of the host lane is the
+ * launch of an operator, and what ran lies on the device's lanes, which only a recorder that asks
+ * the device fills. */
 enum dpb_lane {
-    DPB_LANE_HOST,     /* the rank's main thread: spans, and operators of an in-thread device */
-    DPB_LANE_COMM,     /* collectives */
-    DPB_LANE_STRATEGY, /* spans of a strategy's own; of its hooks and of its coordinator */
+    DPB_LANE_HOST,        /* the rank's main thread: spans, and operators of an in-thread device */
+    DPB_LANE_COMM,        /* collectives, as the host sees them */
+    DPB_LANE_STRATEGY,    /* spans of a strategy's own; of its hooks and of its coordinator */
+    DPB_LANE_DEVICE,      /* kernels that compute, of all streams */
+    DPB_LANE_DEVICE_COMM, /* kernels of collectives */
+    DPB_LANE_COPY,        /* copies and fills of the device's memory */
     DPB_LANE_COUNT
 };
+
+/* The lanes before it are written while steps run, by the host. */
+#define DPB_LANE_HOST_COUNT DPB_LANE_DEVICE
+
+static inline int dpb_lane_is_device(unsigned lane)
+{
+    return lane >= DPB_LANE_HOST_COUNT && lane < DPB_LANE_COUNT;
+}
 
 struct dpb_event {
     int64_t start_ns;

@@ -9,6 +9,16 @@
  * rank waited for peers: |(U(comm-wait) ^ U(comm)) - U(compute)|; data is the part of idle inside
  * data spans: |U(data) - U(comm) - U(compute)|.
  *
+ * A rank with events on the lanes of an accelerator (dpb_event.h) has its operators and collectives
+ * from there: compute is lane device; comm is lane device comm, or lane comm where that one is
+ * empty; a COMPUTE range of the host is a launch. Two more parts of idle, which may share time with
+ * each other and with data:
+ *   launch = |U(launch) - U(comm) - U(compute)|  the device had nothing to do while the host
+ * launched copy   = |U(copy) - U(comm) - U(compute)|    it only copied The device may still work
+ * when the host has ended a step, so the span of such a rank's step goes from the host's start, or
+ * where the step before ends if that is later, to the host's end, or where the last kernel with
+ * this step's number ends if that is later.
+ *
  * An event belongs to the steps of its rank whose spans it shares time with, whatever its own
  * `step` says: a collective that runs into the next step exposes time there, too. It is counted
  * once (collectives, comm_bytes), in the last such step. An event without length belongs where it
@@ -16,6 +26,7 @@
 #ifndef DPB_OVERLAP_H
 #define DPB_OVERLAP_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -47,7 +58,10 @@ struct dpb_breakdown {
     int64_t exposed_ns;
     int64_t comm_wait_ns; /* part of exposed */
     int64_t idle_ns;
-    int64_t data_ns; /* part of idle */
+    int64_t data_ns;   /* part of idle */
+    int64_t launch_ns; /* part of idle; 0 without device lanes */
+    int64_t copy_ns;   /* part of idle */
+    bool has_device;   /* the rank has device lanes */
     /* sums of the host's spans, clipped to the step; not unions */
     int64_t forward_ns, backward_ns, optimizer_ns, sync_ns;
     int64_t comm_bytes;

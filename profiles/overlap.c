@@ -83,7 +83,21 @@ enum cover {
     COVER_COMM,
     COVER_WAIT,
     COVER_DATA,
+    COVER_LAUNCH,
+    COVER_COPY,
     COVER_COUNT
+};
+
+/* What the events of a rank say about it; a bit mask. */
+enum rank_trait {
+    RANK_DEVICE = 1 << 0,      /* kernels on device lanes */
+    RANK_DEVICE_COMM = 1 << 1, /* kernels of collectives */
+    RANK_COMM = 1 << 2         /* collectives as the host sees them */
+};
+
+/* The traits of every number that a rank may have. */
+struct traits {
+    uint8_t of_rank[1 << 16];
 };
 
 struct edge {
@@ -95,7 +109,8 @@ struct edge {
 struct span {
     struct dpb_breakdown row;
     int64_t start_ns, end_ns;
-    int64_t reach_ns; /* latest end of this rank's spans up to this one, in order of start */
+    int64_t device_end_ns; /* of the last kernel with this step's number; INT64_MIN: none */
+    int64_t reach_ns;      /* latest end of this rank's spans up to this one, in order of start */
     size_t edge_count;
     struct edge *edges;
 };
@@ -140,20 +155,52 @@ static int compare_edges(const void *left, const void *right)
     return a->at_ns < b->at_ns ? -1 : a->at_ns > b->at_ns;
 }
 
-static int cover_of(unsigned kind)
+static unsigned traits_of(const struct traits *traits, int16_t rank)
 {
-    switch (kind) {
+    return traits->of_rank[(uint16_t)rank];
+}
+
+static void find_traits(const struct dpb_event *events, size_t count, struct traits *traits)
+{
+    for (size_t i = 0; i < count; i++) {
+        uint8_t *trait = &traits->of_rank[(uint16_t)events[i].rank];
+
+        if (events[i].end_ns < events[i].start_ns)
+            continue;
+        if (events[i].lane == DPB_LANE_DEVICE)
+            *trait |= RANK_DEVICE;
+        else if (events[i].lane == DPB_LANE_DEVICE_COMM)
+            *trait |= RANK_DEVICE | RANK_DEVICE_COMM;
+        else if (events[i].kind == DPB_EVENT_COMM)
+            *trait |= RANK_COMM;
+    }
+}
+
+/* -1: the event covers nothing. */
+static int cover_of(const struct dpb_event *event, unsigned traits)
+{
+    switch (event->kind) {
     case DPB_EVENT_COMPUTE:
-        return COVER_COMPUTE;
+        return !(traits & RANK_DEVICE) || dpb_lane_is_device(event->lane) ? COVER_COMPUTE
+                                                                          : COVER_LAUNCH;
     case DPB_EVENT_COMM:
-        return COVER_COMM;
+        return !(traits & RANK_DEVICE_COMM) || dpb_lane_is_device(event->lane) ? COVER_COMM : -1;
     case DPB_EVENT_COMM_WAIT:
         return COVER_WAIT;
     case DPB_EVENT_DATA:
         return COVER_DATA;
+    case DPB_EVENT_COPY:
+        return COVER_COPY;
     default:
         return -1;
     }
+}
+
+/* Is it a collective, counted once? The host knows its bytes; its kernel is one of them again. */
+static bool is_collective(const struct dpb_event *event, unsigned traits)
+{
+    return event->kind == DPB_EVENT_COMM &&
+           (!(traits & RANK_COMM) || !dpb_lane_is_device(event->lane));
 }
 
 /* Where the length of a host span of this kind is summed, or NULL. */
@@ -203,21 +250,23 @@ static size_t spans_until(const struct span *spans, size_t count, const struct d
 }
 
 /* What a visit of an event and a span that touch does; `last` is true for one span per event. */
-typedef void (*visit_fn)(struct span *span, const struct dpb_event *event, bool last);
+typedef void (*visit_fn)(struct span *span, const struct dpb_event *event, unsigned traits,
+                         bool last);
 
-static void visit_count(struct span *span, const struct dpb_event *event, bool last)
+static void visit_count(struct span *span, const struct dpb_event *event, unsigned traits,
+                        bool last)
 {
     (void)last;
-    if (cover_of(event->kind) >= 0 && event->end_ns > event->start_ns)
+    if (cover_of(event, traits) >= 0 && event->end_ns > event->start_ns)
         span->edge_count += 2;
 }
 
-static void visit_fill(struct span *span, const struct dpb_event *event, bool last)
+static void visit_fill(struct span *span, const struct dpb_event *event, unsigned traits, bool last)
 {
     int64_t start_ns = max_i64(event->start_ns, span->start_ns);
     int64_t end_ns = min_i64(event->end_ns, span->end_ns);
     int64_t *sum = host_sum(&span->row, event->kind);
-    int cover = cover_of(event->kind);
+    int cover = cover_of(event, traits);
 
     if (sum)
         *sum += end_ns - start_ns;
@@ -225,7 +274,7 @@ static void visit_fill(struct span *span, const struct dpb_event *event, bool la
         span->edges[span->edge_count++] = (struct edge){start_ns, cover, 1};
         span->edges[span->edge_count++] = (struct edge){end_ns, cover, -1};
     }
-    if (last && event->kind == DPB_EVENT_COMM) {
+    if (last && is_collective(event, traits)) {
         span->row.collectives++;
         span->row.comm_bytes += event->bytes;
     }
@@ -234,7 +283,7 @@ static void visit_fill(struct span *span, const struct dpb_event *event, bool la
 /* Visit every pair of an event and a span of its rank that touch; the number of events, steps
  * apart, that touch none. */
 static size_t visit_pairs(struct span *spans, size_t span_count, const struct dpb_event *events,
-                          size_t count, visit_fn visit)
+                          size_t count, const struct traits *traits, visit_fn visit)
 {
     size_t alone = 0;
 
@@ -250,7 +299,7 @@ static size_t visit_pairs(struct span *spans, size_t span_count, const struct dp
             if (span->row.rank != event->rank || span->reach_ns < event->start_ns)
                 break;
             if (touches(event, span)) {
-                visit(span, event, !found);
+                visit(span, event, traits_of(traits, event->rank), !found);
                 found = true;
             }
         }
@@ -281,6 +330,7 @@ static void fill_row(struct span *span)
 {
     const unsigned compute = 1u << COVER_COMPUTE, comm = 1u << COVER_COMM;
     const unsigned wait = 1u << COVER_WAIT, data = 1u << COVER_DATA;
+    const unsigned launch = 1u << COVER_LAUNCH, copy = 1u << COVER_COPY;
     struct dpb_breakdown *row = &span->row;
     int64_t time_ns[1 << COVER_COUNT];
 
@@ -303,10 +353,16 @@ static void fill_row(struct span *span)
             row->exposed_ns += time_ns[mask];
         if (communicates && !computes && (mask & wait))
             row->comm_wait_ns += time_ns[mask];
-        if (computes || communicates)
+        if (computes || communicates) {
             row->idle_ns -= time_ns[mask];
-        else if (mask & data)
+            continue;
+        }
+        if (mask & data)
             row->data_ns += time_ns[mask];
+        if (mask & launch)
+            row->launch_ns += time_ns[mask];
+        if (mask & copy)
+            row->copy_ns += time_ns[mask];
     }
 }
 
@@ -316,13 +372,59 @@ static void copy_span(struct span *span, const struct dpb_event *event)
             .row = {.rank = event->rank, .step = event->step},
             .start_ns = event->start_ns,
             .end_ns = event->end_ns,
+            .device_end_ns = INT64_MIN,
     };
+}
+
+static int compare_step_number(const void *left, const void *right)
+{
+    const struct span *a = left, *b = right;
+
+    if (a->row.rank != b->row.rank)
+        return a->row.rank < b->row.rank ? -1 : 1;
+    return a->row.step < b->row.step ? -1 : a->row.step > b->row.step;
+}
+
+/* Where each step's last kernel ends; the spans are in order of (rank, step). */
+static void find_device_ends(const struct dpb_event *events, size_t count, struct span *spans,
+                             size_t span_count)
+{
+    for (size_t i = 0; i < count; i++) {
+        const struct dpb_event *event = &events[i];
+        const struct span wanted = {.row = {.rank = event->rank, .step = event->step}};
+        struct span *span;
+
+        if ((event->lane != DPB_LANE_DEVICE && event->lane != DPB_LANE_DEVICE_COMM) ||
+            event->end_ns < event->start_ns)
+            continue;
+        span = bsearch(&wanted, spans, span_count, sizeof(spans[0]), compare_step_number);
+        if (span)
+            span->device_end_ns = max_i64(span->device_end_ns, event->end_ns);
+    }
+}
+
+/* The spans of a device's rank, in order of their start, follow each other: each lasts until its
+ * last kernel has ended, and none begins before the one before it has. */
+static void stretch_spans(struct span *spans, size_t count, const struct traits *traits)
+{
+    for (size_t i = 0; i < count; i++) {
+        struct span *span = &spans[i];
+        const struct span *before =
+                i > 0 && spans[i - 1].row.rank == span->row.rank ? span - 1 : NULL;
+
+        span->row.has_device = traits_of(traits, (int16_t)span->row.rank) & RANK_DEVICE;
+        if (!span->row.has_device)
+            continue;
+        if (before)
+            span->start_ns = max_i64(span->start_ns, before->end_ns);
+        span->end_ns = max_i64(span->start_ns, max_i64(span->end_ns, span->device_end_ns));
+    }
 }
 
 /* Gather the step spans, sorted by (rank, start). Of several with the same rank and step the first
  * stays and the others are stray. */
-static size_t gather_spans(const struct dpb_event *events, size_t count, struct span *spans,
-                           size_t *stray)
+static size_t gather_spans(const struct dpb_event *events, size_t count,
+                           const struct traits *traits, struct span *spans, size_t *stray)
 {
     size_t found = 0, kept = 0;
 
@@ -340,7 +442,9 @@ static size_t gather_spans(const struct dpb_event *events, size_t count, struct 
         else
             spans[kept++] = spans[i];
     }
+    find_device_ends(events, count, spans, kept);
     qsort(spans, kept, sizeof(spans[0]), compare_by_start);
+    stretch_spans(spans, kept, traits);
     for (size_t i = 0; i < kept; i++) {
         bool first = i == 0 || spans[i - 1].row.rank != spans[i].row.rank;
 
@@ -376,6 +480,7 @@ dpb_status dpb_breakdown_compute(const struct dpb_event *events, size_t count,
 {
     size_t step_count = 0, negative_count = 0, stray_count = 0, span_count;
     struct dpb_breakdown *made = NULL;
+    struct traits *traits = calloc(1, sizeof(*traits));
     struct span *spans = NULL;
     struct edge *edges = NULL;
 
@@ -384,15 +489,16 @@ dpb_status dpb_breakdown_compute(const struct dpb_event *events, size_t count,
         step_count += events[i].kind == DPB_EVENT_STEP;
     }
     spans = malloc((step_count + 1) * sizeof(spans[0]));
-    if (!spans)
+    if (!spans || !traits)
         goto no_memory;
-    span_count = gather_spans(events, count, spans, &stray_count);
-    stray_count += visit_pairs(spans, span_count, events, count, visit_count);
+    find_traits(events, count, traits);
+    span_count = gather_spans(events, count, traits, spans, &stray_count);
+    stray_count += visit_pairs(spans, span_count, events, count, traits, visit_count);
     edges = divide_edges(spans, span_count);
     made = malloc((span_count + 1) * sizeof(made[0]));
     if (!edges || !made)
         goto no_memory;
-    visit_pairs(spans, span_count, events, count, visit_fill);
+    visit_pairs(spans, span_count, events, count, traits, visit_fill);
     for (size_t i = 0; i < span_count; i++) {
         fill_row(&spans[i]);
         made[i] = spans[i].row;
@@ -401,6 +507,7 @@ dpb_status dpb_breakdown_compute(const struct dpb_event *events, size_t count,
         qsort(made, span_count, sizeof(made[0]), compare_rows);
     free(edges);
     free(spans);
+    free(traits);
     *rows = made;
     *row_count = span_count;
     *stray = stray_count;
@@ -411,6 +518,7 @@ no_memory:
     free(made);
     free(edges);
     free(spans);
+    free(traits);
     dpb_error("cannot analyse %zu events: out of memory", count);
     return DPB_ERR_NO_MEMORY;
 }

@@ -12,8 +12,12 @@
 /* The name of a lane's first thread; the others are called "<name> (2)" and so on. */
 static inline const char *dpb_trace_lane_text(enum dpb_lane lane)
 {
-    static const char *const text_of[] = {
-            [DPB_LANE_HOST] = "host", [DPB_LANE_COMM] = "comm", [DPB_LANE_STRATEGY] = "strategy"};
+    static const char *const text_of[] = {[DPB_LANE_HOST] = "host",
+                                          [DPB_LANE_COMM] = "comm",
+                                          [DPB_LANE_STRATEGY] = "strategy",
+                                          [DPB_LANE_DEVICE] = "device",
+                                          [DPB_LANE_DEVICE_COMM] = "device comm",
+                                          [DPB_LANE_COPY] = "device copy"};
 
     _Static_assert(sizeof(text_of) / sizeof(text_of[0]) == DPB_LANE_COUNT, "one text per lane");
     return text_of[lane];

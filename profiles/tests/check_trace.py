@@ -17,7 +17,7 @@ import sys
 import tempfile
 
 KINDS = {"step", "data", "forward", "backward", "optimizer", "sync", "compute", "comm",
-         "comm-wait", "ready", "note"}
+         "comm-wait", "ready", "note", "copy", "overhead"}
 
 
 def fail(message):
