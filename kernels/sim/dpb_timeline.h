@@ -60,8 +60,11 @@ void dpb_timeline_step_begin(dpb_timeline *timeline, int64_t step);
 void dpb_timeline_host(dpb_timeline *timeline, double ns);
 /* Launch an operator that takes `alone_ns` when nothing disturbs it. `span` may be NULL. */
 void dpb_timeline_compute(dpb_timeline *timeline, double alone_ns, struct dpb_timeline_span *span);
-/* Every host waits for its compute stream. */
+/* Every host waits for its compute stream; or until `until_ns`. */
 void dpb_timeline_host_wait_compute(dpb_timeline *timeline);
+void dpb_timeline_host_until(dpb_timeline *timeline, double until_ns);
+/* The clock of the watched rank's host. */
+double dpb_timeline_host_ns(const dpb_timeline *timeline);
 
 struct dpb_timeline_transfer {
     double alone_ns;         /* undisturbed, from the moment when all are there */
@@ -74,14 +77,15 @@ struct dpb_timeline_transfer {
  * numbers go up by one, so that the last `DPB_TIMELINE_TRANSFERS_KEPT` can still be asked for. */
 #define DPB_TIMELINE_TRANSFERS_KEPT 4096
 int64_t dpb_timeline_transfer(dpb_timeline *timeline, const struct dpb_timeline_transfer *transfer);
-/* Compute streams, or every host, wait for its end. */
+/* Compute streams wait for its end. */
 void dpb_timeline_wait(dpb_timeline *timeline, int64_t transfer);
-void dpb_timeline_host_wait(dpb_timeline *timeline, int64_t transfer);
+/* When it ends, no more compute coming before that. */
+double dpb_timeline_finish(dpb_timeline *timeline, int64_t transfer);
 /* Has it ended by `now_ns`? Its end is not known before compute has come so far: then it is taken
  * that no more comes. */
 bool dpb_timeline_has_ended(const dpb_timeline *timeline, int64_t transfer, double now_ns);
-/* When the watched rank was ready for it, when all were and it began, and when it ended: known once
- * somebody has waited for it. */
+/* When the watched rank was ready for it, when all were and it began, and when it ended: known
+ * after one of the two above. */
 struct dpb_timeline_transfer_times {
     double ready_ns, start_ns, end_ns;
 };

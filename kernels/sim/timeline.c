@@ -218,20 +218,17 @@ static double beside_transfers(dpb_timeline *timeline, double from_ns, double al
     return now_ns;
 }
 
-/* Let it run to its end, no more compute coming. */
-static double run_out(dpb_timeline *timeline, int64_t number)
+double dpb_timeline_finish(dpb_timeline *timeline, int64_t transfer)
 {
-    struct transfer *transfer = numbered(timeline, number);
-
-    while (timeline->first <= number)
+    while (timeline->first <= transfer)
         transfers_alone(timeline, INFINITY);
-    return transfer->end_ns;
+    return numbered(timeline, transfer)->end_ns;
 }
 
 int64_t dpb_timeline_transfer(dpb_timeline *timeline, const struct dpb_timeline_transfer *transfer)
 {
     if (timeline->next - timeline->first >= DPB_TIMELINE_TRANSFERS_KEPT)
-        run_out(timeline, timeline->first);
+        dpb_timeline_finish(timeline, timeline->first);
     *numbered(timeline, timeline->next) = (struct transfer){
             .is = *transfer,
             .ready_ns = fmax(dpb_timeline_last_ns(timeline), transfer->not_before_ns),
@@ -245,19 +242,10 @@ int64_t dpb_timeline_transfer(dpb_timeline *timeline, const struct dpb_timeline_
 
 void dpb_timeline_wait(dpb_timeline *timeline, int64_t transfer)
 {
-    const double end_ns = run_out(timeline, transfer);
+    const double end_ns = dpb_timeline_finish(timeline, transfer);
 
     for (int r = 0; r < timeline->config.ranks; r++)
         timeline->clock[r] = fmax(timeline->clock[r], end_ns);
-}
-
-void dpb_timeline_host_wait(dpb_timeline *timeline, int64_t transfer)
-{
-    const double end_ns = run_out(timeline, transfer);
-
-    for (int r = 0; r < timeline->config.ranks; r++)
-        timeline->host[r] = fmax(timeline->host[r] + timeline->host_ns, end_ns);
-    timeline->host_ns = 0;
 }
 
 bool dpb_timeline_has_ended(const dpb_timeline *timeline, int64_t transfer, double now_ns)
@@ -329,7 +317,19 @@ void dpb_timeline_host_wait_compute(dpb_timeline *timeline)
     timeline->host_ns = 0;
 }
 
+void dpb_timeline_host_until(dpb_timeline *timeline, double until_ns)
+{
+    for (int r = 0; r < timeline->config.ranks; r++)
+        timeline->host[r] = fmax(timeline->host[r] + timeline->host_ns, until_ns);
+    timeline->host_ns = 0;
+}
+
 /* ---- what time it is ---- */
+
+double dpb_timeline_host_ns(const dpb_timeline *timeline)
+{
+    return timeline->host[timeline->config.watched] + timeline->host_ns;
+}
 
 double dpb_timeline_watched_ns(const dpb_timeline *timeline)
 {
