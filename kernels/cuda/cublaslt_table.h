@@ -51,10 +51,14 @@ struct dpb_cublaslt {
  * Loading it takes some tenths of a second. */
 dpb_status dpb_cublaslt_open(struct dpb_cublaslt *table, char *why, size_t why_bytes);
 
+/* From here on, dpb_cublaslt_open() gives a copy of this table instead; NULL ends that. For tests.
+ */
+void dpb_cublaslt_use(const struct dpb_cublaslt *table);
+
 /* "13.1.0" of cublasLtGetVersion()'s number. */
 void dpb_cublaslt_version_text(size_t version, char *text, size_t bytes);
 
-/* DPB_OK for CUBLAS_STATUS_SUCCESS; else logs "cuBLASLt: `call` for `what`: NAME" with a hint, and
+/* DPB_OK for CUBLAS_STATUS_SUCCESS; else logs "cuda: `what`: `call`: NAME" with a hint, and
  * returns DPB_ERR_NO_MEMORY, DPB_ERR_UNSUPPORTED or DPB_ERR_VENDOR by the status. */
 dpb_status dpb_cublaslt_check(const struct dpb_cublaslt *lt, cublasStatus_t status,
                               const char *call, const char *what);

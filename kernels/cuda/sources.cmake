@@ -2,10 +2,21 @@
 
 # C; links no CUDA library: tests put functions of their own in its place.
 set(DPB_CUDA_HOST_SOURCES
+    attention.c
+    choose.c
+    conv.c
     conv_graph.c
+    cublaslt_table.c
+    cuda_status.c
     cudnn_table.c
+    device_cuda.c
+    gemm.c
+    gemm_shape.c
     graph.c
+    memory.c
     norm_graph.c
+    operators.c
+    stream.c
 )
 
 # CUDA C++, for nvcc.
