@@ -221,7 +221,7 @@ dpb_status dpb_cpu_scale(dpb_device *device, enum dpb_op op, const void *args)
 }
 
 /* All bits of an exponent are set in what is infinite or not a number, and in nothing else. */
-DPB_CPU_CLONES static void finite(void *ctx, int64_t begin, int64_t end)
+DPB_CPU_CLONES static void seek_not_finite(void *ctx, int64_t begin, int64_t end)
 {
     const struct dpb_finite_args *a = ctx;
     const float *x = a->x;
@@ -243,7 +243,7 @@ dpb_status dpb_cpu_finite(dpb_device *device, enum dpb_op op, const void *args)
     struct dpb_finite_args a = *(const struct dpb_finite_args *)args;
 
     (void)op;
-    dpb_cpu_parallel(device->threads, a.count, GRAIN, finite, &a);
+    dpb_cpu_parallel(device->threads, a.count, GRAIN, seek_not_finite, &a);
     return DPB_OK;
 }
 
