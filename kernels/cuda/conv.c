@@ -271,7 +271,7 @@ static dpb_status after_fwd(const struct launch *launch)
     const struct dpb_conv_args *args = launch->args;
     const struct dpb_cuda_channels y = channels_of(&args->y, launch->buffers.y, launch->shape.k);
     bool fused = (launch->shape.bias || launch->shape.relu) && dpb_conv_plan_fused(launch->plan);
-    const struct dpb_cuda_bias_relu rest = {
+    const struct dpb_cuda_bias_relu_args rest = {
             .x = args->y.data,
             .y = args->y.data,
             .bias = args->bias,

@@ -234,7 +234,7 @@ int dpb_cuda_channels_unpad(const struct dpb_cuda_channels *args,
 
 /* y = x + bias (NULL: none), then ReLU when `relu`, after a convolution that could not do it; y may
  * be x. The gradient of the bias is dpb_cuda_bias_bwd() of [rows, columns]. */
-struct dpb_cuda_bias_relu {
+struct dpb_cuda_bias_relu_args {
     const void *x;
     void *y;
     const float *bias;
@@ -242,7 +242,8 @@ struct dpb_cuda_bias_relu {
     int64_t rows, columns;
     bool relu;
 };
-int dpb_cuda_bias_relu(const struct dpb_cuda_bias_relu *args, const struct dpb_cuda_queue *queue);
+int dpb_cuda_bias_relu(const struct dpb_cuda_bias_relu_args *args,
+                       const struct dpb_cuda_queue *queue);
 
 /* `count` elements of `value`. fp32, bf16, fp16. */
 int dpb_cuda_fill(void *x, enum dpb_dtype dtype, int64_t count, float value,

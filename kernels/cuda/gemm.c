@@ -229,7 +229,7 @@ static dpb_status give_bias(dpb_stream *stream, const struct dpb_gemm_product *p
 static dpb_status finish(dpb_stream *stream, const struct dpb_gemm_product *product,
                          const struct dpb_gemm_plan *plan, const char *what)
 {
-    const struct dpb_cuda_bias_relu args = {
+    const struct dpb_cuda_bias_relu_args args = {
             .x = product->c.data,
             .y = product->c.data,
             .bias = product->bias,
