@@ -1,9 +1,10 @@
-/* Which device a rank takes. */
-#include "cuda_device.h"
+#include "choose.h"
 
+#include <stddef.h>
 #include <stdlib.h>
 
 #include "dpb_log.h"
+#include "dpb_options.h"
 
 bool dpb_cuda_launcher_shows_one_each(void)
 {

@@ -36,22 +36,6 @@
 
 #define DPB_CUDA_ALIGNMENT 256 /* of everything allocated, in bytes */
 
-/* ---- which device (choose.c) ---- */
-
-struct dpb_cuda_choice {
-    int local_rank, local_size; /* ranks on this machine */
-    int visible;                /* devices */
-    int64_t asked;              /* --cuda-device, or DPB_AUTO */
-    bool one_each;              /* a launcher may show each rank a device of its own */
-};
-
-/* The number of the device for a rank: the one that is asked for, or local rank modulo visible
- * ones. DPB_ERR_USAGE, logged: no such device, or two ranks would share one. */
-dpb_status dpb_cuda_choose(const struct dpb_cuda_choice *choice, int *ordinal);
-
-/* Whether the environment is that of a launcher that gives each rank a device of its own. */
-bool dpb_cuda_launcher_shows_one_each(void);
-
 /* ---- memory (memory.c) ---- */
 
 /* Blocks from the driver, kept when they are freed: cudaMalloc() and cudaFree() wait for the

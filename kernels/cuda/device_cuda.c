@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "choose.h"
 #include "dpb_log.h"
 #include "operators.h"
 
@@ -38,9 +39,10 @@ static void close_device(dpb_device *device)
 {
     if (!device)
         return;
-    /* What was launched may still use what is given back now. */
-    if (dpb_cuda_enter(device) == DPB_OK)
-        dpb_cuda_check(cudaDeviceSynchronize(), "cudaDeviceSynchronize", "close the device");
+    /* What was launched may still use what is given back now. Whatever fails here, the rest goes
+     * back as well. */
+    dpb_cuda_enter(device);
+    dpb_cuda_check(cudaDeviceSynchronize(), "cudaDeviceSynchronize", "close the device");
     dpb_cuda_convs_release(device);
     dpb_cuda_gemms_release(device);
     if (device->lt_handle)

@@ -217,8 +217,10 @@ dpb_status dpb_cuda_host_alloc(dpb_device *device, size_t bytes, void **memory)
 
 void dpb_cuda_host_free(dpb_device *device, void *memory)
 {
-    if (memory && dpb_cuda_enter(device) == DPB_OK)
-        dpb_cuda_check(cudaFreeHost(memory), "cudaFreeHost", "free pinned host memory");
+    if (!memory)
+        return;
+    dpb_cuda_enter(device);
+    dpb_cuda_check(cudaFreeHost(memory), "cudaFreeHost", "free pinned host memory");
 }
 
 dpb_status dpb_cuda_memory_bytes(dpb_device *device, int64_t *available, int64_t *total)

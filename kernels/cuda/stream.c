@@ -56,15 +56,14 @@ void dpb_cuda_stream_close(dpb_stream *stream)
     if (!stream)
         return;
     forget(stream);
-    if (dpb_cuda_enter(stream->device) == DPB_OK) {
-        /* What it has may be used by another stream next. */
-        dpb_cuda_check(cudaStreamSynchronize(stream->native), "cudaStreamSynchronize",
+    dpb_cuda_enter(stream->device); /* if that fails, what follows may not */
+    /* What it has may be used by another stream next. */
+    dpb_cuda_check(cudaStreamSynchronize(stream->native), "cudaStreamSynchronize",
+                   "close a stream");
+    if (stream->graph)
+        dpb_cuda_check(cudaGraphExecDestroy(stream->graph), "cudaGraphExecDestroy",
                        "close a stream");
-        if (stream->graph)
-            dpb_cuda_check(cudaGraphExecDestroy(stream->graph), "cudaGraphExecDestroy",
-                           "close a stream");
-        dpb_cuda_check(cudaStreamDestroy(stream->native), "cudaStreamDestroy", "close a stream");
-    }
+    dpb_cuda_check(cudaStreamDestroy(stream->native), "cudaStreamDestroy", "close a stream");
     dpb_cuda_memory_put(stream->device, stream->workspace);
     dpb_cuda_memory_put(stream->device, stream->gemm_workspace);
     dpb_cuda_memory_put(stream->device, stream->scratch);
@@ -233,8 +232,8 @@ void dpb_cuda_mark_close(dpb_event_mark *mark)
 {
     if (!mark)
         return;
-    if (dpb_cuda_enter(mark->device) == DPB_OK)
-        dpb_cuda_check(cudaEventDestroy(mark->native), "cudaEventDestroy", "close a mark");
+    dpb_cuda_enter(mark->device);
+    dpb_cuda_check(cudaEventDestroy(mark->native), "cudaEventDestroy", "close a mark");
     free(mark);
 }
 
