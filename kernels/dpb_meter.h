@@ -70,9 +70,15 @@ struct dpb_meter_config {
     const char *device; /* what to read: a GPU's PCI bus id or UUID; "" for meters of one machine */
 };
 
+enum dpb_meter_flags {
+    /* It reads the whole machine, so one rank of it does; otherwise each rank its own device. */
+    DPB_METER_MACHINE = 1 << 0
+};
+
 struct dpb_meter_ops {
     int version; /* DPB_METER_OPS_VERSION */
     const char *name, *summary;
+    unsigned flags;
     dpb_status (*probe)(char *why, size_t why_bytes); /* as dpb_device_ops.probe */
 
     /* DPB_ERR_UNAVAILABLE with one line in `why`: a run without a meter is no failure. */
@@ -98,9 +104,9 @@ int64_t dpb_meter_span_energy_mj(const struct dpb_meter_span *span);
  * DPB_METER_CLOCK_FALL_MAX from the span's highest? `why`, one line, says which. */
 bool dpb_meter_span_throttled(const struct dpb_meter_span *span, char *why, size_t why_bytes);
 
-/* {"duration_ns", "energy_mj", "power_mw_first", "power_mw_last", "clock_mhz_first", ...,
- * "temperature_c_first", "temperature_c_last", "throttle": ["power limit"], "throttled": false};
- * null with a reason where unknown. Caller owns. */
+/* {"duration_ns", "samples", "energy_mj", "first": {"power_mw", "clock_mhz", "memory_clock_mhz",
+ * "temperature_c"}, "last": the same, "clock_mhz_min", "clock_mhz_max", "throttle": ["power
+ * limit"], "throttled", "throttled_by"}; null where unknown. Caller owns. */
 dpb_json *dpb_meter_span_json(const struct dpb_meter_span *span);
 
 #ifdef __cplusplus

@@ -102,6 +102,45 @@ const char *dpb_config_part(const dpb_config *config, const char *kind)
     return NULL;
 }
 
+/* The part that "auto" is: the one made for the cell's device, else the first of its kind. */
+static const char *part_for_device(const dpb_config *config, const char *kind)
+{
+    const struct dpb_option_set *set = config->set;
+    const char *device = dpb_config_part(config, "device"), *first = NULL;
+    size_t i;
+
+    for (i = 0; i < set->part_count; i++) {
+        if (strcmp(set->parts[i].kind, kind) != 0)
+            continue;
+        if (device && set->parts[i].auto_for && strcmp(set->parts[i].auto_for, device) == 0)
+            return set->parts[i].name;
+        first = first ? first : set->parts[i].name;
+    }
+    return first;
+}
+
+/* No part is "auto" any more when the parts' tables are activated. */
+static void resolve_parts(dpb_config *config)
+{
+    size_t i, row;
+
+    for (i = 0; i < config->table_count; i++) {
+        const struct dpb_option_table *table = config->tables[i].table;
+
+        for (row = 0; row < table->row_count; row++) {
+            const struct dpb_option *option = &table->rows[row];
+            char *member = (char *)config->tables[i].data + option->offset;
+            const char *name;
+
+            if (option->type != DPB_OPT_PART || !(option->flags & DPB_OPT_AUTO) ||
+                strcmp(member, "auto") != 0)
+                continue;
+            name = part_for_device(config, option->name);
+            snprintf(member, DPB_OPTION_TEXT_BYTES, "%s", name ? name : "");
+        }
+    }
+}
+
 /* The core tables first, for they choose the parts whose tables follow. */
 static dpb_status activate_all(dpb_config *config, const struct dpb_assignment *assignments,
                                size_t count, bool *used)
@@ -128,6 +167,7 @@ static dpb_status activate_all(dpb_config *config, const struct dpb_assignment *
         /* With a part that is not known the rest would be blamed for it. */
         if (!core || result < 0)
             return result;
+        resolve_parts(config);
         core = false;
     }
 }

@@ -47,7 +47,9 @@ struct dpb_link {
 };
 
 /* Value of an INT, SIZE or DURATION option written "auto" (allowed by DPB_OPT_AUTO): the program
- * chooses, and writes what it chose with dpb_config_set(). A FLOAT, RATE or RATIO is then NaN. */
+ * chooses, and writes what it chose with dpb_config_set(). A FLOAT, RATE or RATIO is then NaN. A
+ * PART never is "auto" in a config: it becomes the part that is auto_for the cell's device, else
+ * the first of its kind. */
 #define DPB_AUTO INT64_MIN
 
 enum dpb_option_flags {
@@ -90,6 +92,7 @@ struct dpb_part_name {
     const char *kind;
     const char *name;
     const char *summary;
+    const char *auto_for; /* "auto" (DPB_OPT_AUTO) is this part in cells of that device; or NULL */
 };
 
 /* All tables and part names of this build; made by the registry in harness/cli, borrowed by all. */

@@ -76,7 +76,8 @@ static bool is_option_name(const char *name)
 static bool may_be_auto(enum dpb_option_type type)
 {
     return type == DPB_OPT_INT || type == DPB_OPT_SIZE || type == DPB_OPT_DURATION ||
-           type == DPB_OPT_FLOAT || type == DPB_OPT_RATE || type == DPB_OPT_RATIO;
+           type == DPB_OPT_FLOAT || type == DPB_OPT_RATE || type == DPB_OPT_RATIO ||
+           type == DPB_OPT_PART;
 }
 
 static bool set_has_kind(const struct dpb_option_set *set, const char *kind)

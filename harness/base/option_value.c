@@ -131,6 +131,8 @@ static void list_names(const struct dpb_option *row, const struct dpb_option_set
         if (strcmp(set->parts[i].kind, row->name) == 0)
             dpb_str_appendf(out, "%s%s", out->length ? ", " : "", set->parts[i].name);
     }
+    if (row->flags & DPB_OPT_AUTO)
+        dpb_str_append(out, ", auto");
 }
 
 void dpb_option_value_hint(const struct dpb_option *row, const struct dpb_option_set *set,
@@ -285,7 +287,7 @@ static dpb_status parse_part(const struct dpb_option *row, const struct dpb_opti
         if (count < sizeof(names) / sizeof(names[0]))
             names[count++] = set->parts[i].name;
     }
-    if (!set)
+    if (!set || ((row->flags & DPB_OPT_AUTO) && strcmp(text, "auto") == 0))
         return check_text(text, value, complaint);
     dpb_option_kind_plural(row->name, plural, sizeof(plural));
     near = dpb_suggest(text, names, count);

@@ -4,6 +4,7 @@
 #include "dpb_comm_shm.h"
 #include "dpb_device_cpu.h"
 #include "dpb_experiment.h"
+#include "dpb_meter_rapl.h"
 #include "dpb_recorder.h"
 #include "dpb_strategies.h"
 #include "dpb_workloads.h"
@@ -27,8 +28,11 @@ static const struct dpb_workload_ops *const workloads[] = {
         &dpb_workload_gpt2_small_ops,
 };
 /* clang-format on */
+
 static const struct dpb_device_ops *const devices[] = {&dpb_device_cpu_ops};
 static const struct dpb_comm_ops *const comms[] = {&dpb_comm_shm_ops};
+static const struct dpb_recorder_ops *const recorders[] = {&dpb_recorder_host_ops};
+static const struct dpb_meter_ops *const meters[] = {&dpb_meter_rapl_ops};
 static const struct dpb_strategy_ops *const strategies[] = {
         &dpb_strategy_none_ops,    &dpb_strategy_naive_ops,          &dpb_strategy_ddp_ops,
         &dpb_strategy_horovod_ops, &dpb_strategy_horovod_legacy_ops, &dpb_strategy_mirrored_ops,
@@ -36,7 +40,8 @@ static const struct dpb_strategy_ops *const strategies[] = {
         &dpb_strategy_zero2_ops,   &dpb_strategy_fsdp_ops,
 };
 
-#define PART_COUNT (COUNT(workloads) + COUNT(devices) + COUNT(comms) + COUNT(strategies))
+#define PART_COUNT                                                                                 \
+    (COUNT(workloads) + COUNT(devices) + COUNT(comms) + COUNT(strategies) + COUNT(recorders))
 
 static struct {
     const struct dpb_option_table *tables[1 + PART_COUNT];
@@ -47,9 +52,9 @@ static struct {
 } here;
 
 static void add_part(const char *kind, const char *name, const char *summary,
-                     const struct dpb_option_table *options)
+                     const struct dpb_option_table *options, const char *auto_for)
 {
-    here.parts[here.set.part_count++] = (struct dpb_part_name){kind, name, summary};
+    here.parts[here.set.part_count++] = (struct dpb_part_name){kind, name, summary, auto_for};
     if (options)
         here.tables[here.set.table_count++] = options;
 }
@@ -60,13 +65,19 @@ const struct dpb_registry *dpb_registry_get(void)
         return &here.registry;
     here.tables[here.set.table_count++] = &dpb_experiment_table;
     for (size_t i = 0; i < COUNT(workloads); i++)
-        add_part("workload", workloads[i]->name, workloads[i]->summary, workloads[i]->options);
+        add_part("workload", workloads[i]->name, workloads[i]->summary, workloads[i]->options,
+                 NULL);
     for (size_t i = 0; i < COUNT(devices); i++)
-        add_part("device", devices[i]->name, devices[i]->summary, devices[i]->options);
+        add_part("device", devices[i]->name, devices[i]->summary, devices[i]->options, NULL);
     for (size_t i = 0; i < COUNT(comms); i++)
-        add_part("comm", comms[i]->name, comms[i]->summary, comms[i]->options);
+        add_part("comm", comms[i]->name, comms[i]->summary, comms[i]->options,
+                 dpb_device_cpu_ops.name);
     for (size_t i = 0; i < COUNT(strategies); i++)
-        add_part("strategy", strategies[i]->name, strategies[i]->summary, strategies[i]->options);
+        add_part("strategy", strategies[i]->name, strategies[i]->summary, strategies[i]->options,
+                 NULL);
+    for (size_t i = 0; i < COUNT(recorders); i++)
+        add_part("recorder", recorders[i]->name, recorders[i]->summary, recorders[i]->options,
+                 dpb_device_cpu_ops.name);
     here.set.tables = here.tables;
     here.set.parts = here.parts;
     here.registry = (struct dpb_registry){
@@ -78,7 +89,10 @@ const struct dpb_registry *dpb_registry_get(void)
             .comm_count = COUNT(comms),
             .strategies = strategies,
             .strategy_count = COUNT(strategies),
-            .recorder = &dpb_recorder_host_ops,
+            .recorders = recorders,
+            .recorder_count = COUNT(recorders),
+            .meters = meters,
+            .meter_count = COUNT(meters),
             .integer_workload = &dpb_workload_integers_ops,
             .options = &here.set,
     };

@@ -64,8 +64,8 @@ static const struct dpb_option option_rows[] = {
      .help = "processes that communicate; auto: one per core, at least 2, at most 4", .flags = DPB_OPT_AUTO},
     {.name = "ranks-per-node", .type = DPB_OPT_INT, .offset = AT(ranks_per_node), .default_text = "auto", .min = 1, .max = DPB_COMM_RANKS_MAX, .category = WHAT,
      .help = "ranks that share a node, for --algorithm hierarchical; divides --ranks; auto: all", .flags = DPB_OPT_AUTO | DPB_OPT_COMM_ONLY},
-    {.name = "comm", .type = DPB_OPT_PART, .offset = AT(comm), .default_text = "shm", .category = WHAT,
-     .help = "what moves the data; `dpbench list comms`"},
+    {.name = "comm", .type = DPB_OPT_PART, .offset = AT(comm), .default_text = "auto", .flags = DPB_OPT_AUTO, .category = WHAT,
+     .help = "what moves the data; `dpbench list comms`; auto: what goes with the device"},
     {.name = "device", .type = DPB_OPT_PART, .offset = AT(device), .default_text = "cpu", .category = WHAT,
      .help = "where the data lies; `dpbench list devices`"},
     {.name = "bind", .type = DPB_OPT_BOOL, .offset = AT(bind), .default_text = "on", .category = WHAT,
@@ -85,6 +85,11 @@ const struct dpb_option_table dpb_comm_bench_table = {"experiment", "", option_r
                                                       sizeof(option_rows) / sizeof(option_rows[0]),
                                                       sizeof(struct dpb_comm_bench_options)};
 
+static bool is_ours(const char *kind)
+{
+    return strcmp(kind, "comm") == 0 || strcmp(kind, "device") == 0;
+}
+
 const struct dpb_option_set *dpb_comm_bench_option_set(const struct dpb_registry *registry)
 {
     static const struct dpb_option_table *tables[TABLES_MAX];
@@ -93,18 +98,13 @@ const struct dpb_option_set *dpb_comm_bench_option_set(const struct dpb_registry
     if (set.table_count > 0)
         return &set;
     tables[set.table_count++] = &dpb_comm_bench_table;
-    for (size_t i = 0; i < registry->comm_count && set.part_count < PARTS_MAX; i++) {
-        const struct dpb_comm_ops *ops = registry->comms[i];
-        parts[set.part_count++] = (struct dpb_part_name){"comm", ops->name, ops->summary};
-        if (ops->options)
-            tables[set.table_count++] = ops->options;
-    }
-    for (size_t i = 0; i < registry->device_count && set.part_count < PARTS_MAX; i++) {
-        const struct dpb_device_ops *ops = registry->devices[i];
-        parts[set.part_count++] = (struct dpb_part_name){"device", ops->name, ops->summary};
-        if (ops->options)
-            tables[set.table_count++] = ops->options;
-    }
+    const struct dpb_option_set *all = registry->options;
+    for (size_t i = 0; i < all->part_count && set.part_count < PARTS_MAX; i++)
+        if (is_ours(all->parts[i].kind))
+            parts[set.part_count++] = all->parts[i];
+    for (size_t i = 0; i < all->table_count && set.table_count < TABLES_MAX; i++)
+        if (is_ours(all->tables[i]->kind))
+            tables[set.table_count++] = all->tables[i];
     set.tables = tables;
     set.parts = parts;
     return &set;
@@ -404,17 +404,6 @@ static dpb_status make_cells(struct bench *b)
     return check_effect(b);
 }
 
-static dpb_status probe(const char *kind, const char *name,
-                        dpb_status (*probe_part)(char *why, size_t why_bytes))
-{
-    char why[256] = "";
-    if (probe_part(why, sizeof(why)) == DPB_OK)
-        return DPB_OK;
-    dpb_error("%s \"%s\" is %s", kind, name, why);
-    dpb_log_hint("`dpbench list %ss` shows what is available here", kind);
-    return DPB_ERR_UNAVAILABLE;
-}
-
 /* Parts that are not there, and buffers that do not fit, are found before anything is made. */
 static dpb_status preflight(const struct bench *b)
 {
@@ -428,8 +417,7 @@ static dpb_status preflight(const struct bench *b)
     for (size_t i = 0; i < b->cell_count; i++) {
         const struct dpb_comm_bench_options *o =
                 dpb_config_struct(b->cells[i].config, "experiment");
-        DPB_TRY(probe("device", o->device, dpb_registry_device(registry, o->device)->probe));
-        DPB_TRY(probe("comm", o->comm, dpb_registry_comm(registry, o->comm)->probe));
+        DPB_TRY(dpb_registry_check_parts(registry, o->device, o->comm, o->ranks));
         if (most_bytes <= limit_bytes / o->ranks)
             continue;
         char each[DPB_UNIT_TEXT_BYTES], limit[DPB_UNIT_TEXT_BYTES];

@@ -71,8 +71,8 @@ static dpb_status open_parts(struct bench *b)
     DPB_TRY(dpb_config_from_text_json(dpb_comm_bench_option_set(b->registry),
                                       dpb_json_get(b->job, "config"), &b->config));
     b->o = dpb_config_struct(b->config, "experiment");
-    b->device_ops = dpb_registry_device(b->registry, b->o->device);
-    b->comm_ops = dpb_registry_comm(b->registry, b->o->comm);
+    DPB_TRY(dpb_registry_use_device(b->registry, b->o->device, &b->device_ops));
+    DPB_TRY(dpb_registry_use_comm(b->registry, b->o->comm, &b->comm_ops));
     struct dpb_device_config device = {
             .local_rank = b->rank,
             .local_size = b->size,
@@ -88,6 +88,7 @@ static dpb_status open_parts(struct bench *b)
             .ranks_per_node = (int)b->o->ranks_per_node,
             .segment_fd = DPB_WORKER_FD_SEGMENT,
             .timeout_ns = b->o->timeout_ns,
+            .device = b->device,
             .options = dpb_config_struct(b->config, "comm"),
     };
     return b->comm_ops->open(&comm, &b->comm);

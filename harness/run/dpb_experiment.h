@@ -37,6 +37,7 @@ struct dpb_experiment {
     int64_t warmup;
     int64_t epochs;
     int64_t trace_steps;
+    char recorder[DPB_OPTION_TEXT_BYTES];
     int evaluate; /* enum dpb_evaluate */
     int64_t repeats;
     int64_t seed;

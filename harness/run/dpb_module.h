@@ -26,7 +26,7 @@ extern "C" {
 #define DPB_MODULE_FILE  "libdpbench_cuda.so"
 #define DPB_MODULE_ENTRY "dpb_module_entry"
 
-/* Folders to look in first, separated by ':'. */
+/* Folders to look in instead of the usual ones, separated by ':'. */
 #define DPB_MODULE_PATH_VARIABLE "DPBENCH_MODULE_PATH"
 
 /* What the program gives its module. */
@@ -43,21 +43,29 @@ struct dpb_module {
     const struct dpb_comm_ops *comm;
     const struct dpb_recorder_ops *recorder;
     const struct dpb_meter_ops *meter;
-    /* Devices that this process may use, after the driver was found usable. The reason in `why`. */
-    dpb_status (*device_count)(int *count, char *why, size_t why_bytes);
+    /* Can so many ranks of this machine have a device each? DPB_ERR_UNAVAILABLE and the reason in
+     * `why`, one line: fewer devices, parts of one (MIG) with several ranks, what probe() says. */
+    dpb_status (*ranks_fit)(int ranks, char *why, size_t why_bytes);
     /* What the GPUs and vendors' libraries are fit for; works without a driver too. */
     void (*inspect)(dpb_found found, void *ctx);
 };
 
-/* The type of the module's one function. `host` lives as long as the program; NULL is returned for
- * a host of another ABI. */
+/* The type of the module's one function. `host` lives as long as the program. A host of another ABI
+ * gets the module too, to say so. */
 typedef const struct dpb_module *dpb_module_entry_function(const struct dpb_module_host *host);
 
 /* Open the module, once: later calls give the same answer. Looked for in the folders of
  * $DPBENCH_MODULE_PATH when it is set, else beside the program and in ../lib/dpbench from there.
- * DPB_ERR_UNAVAILABLE with one line in `why`: where it was looked for, the loader's reason, or the
- * two ABIs. Not logged. */
+ * DPB_ERR_UNAVAILABLE with one line in `why` ("not available here, because ..."): where it was
+ * looked for, the loader's reason, or the two ABIs. Not logged. */
 dpb_status dpb_module_open(const struct dpb_module **module, char *why, size_t why_bytes);
+
+/* Probes for the tables that stand for the module's parts in a registry (dpb_registry.h): of the
+ * module, then of the device, then of the part. */
+dpb_status dpb_module_probe_device(char *why, size_t why_bytes);
+dpb_status dpb_module_probe_comm(char *why, size_t why_bytes);
+dpb_status dpb_module_probe_recorder(char *why, size_t why_bytes);
+dpb_status dpb_module_probe_meter(char *why, size_t why_bytes);
 
 #ifdef __cplusplus
 }

@@ -4,9 +4,11 @@
 #define DPB_REGISTRY_H
 
 #include <stddef.h>
+#include <stdint.h>
 
 #include "dpb_comm.h"
 #include "dpb_device.h"
+#include "dpb_meter.h"
 #include "dpb_options.h"
 #include "dpb_recorder.h"
 #include "dpb_strategy.h"
@@ -25,7 +27,10 @@ struct dpb_registry {
     size_t comm_count;
     const struct dpb_strategy_ops *const *strategies;
     size_t strategy_count;
-    const struct dpb_recorder_ops *recorder; /* for traced steps */
+    const struct dpb_recorder_ops *const *recorders; /* for traced steps */
+    size_t recorder_count;
+    const struct dpb_meter_ops *const *meters; /* tried in this order */
+    size_t meter_count;
     /* for verification with exact sums; not offered to users as a workload to measure */
     const struct dpb_workload_ops *integer_workload;
     const struct dpb_option_set *options;
@@ -39,6 +44,24 @@ const struct dpb_device_ops *dpb_registry_device(const struct dpb_registry *regi
 const struct dpb_comm_ops *dpb_registry_comm(const struct dpb_registry *registry, const char *name);
 const struct dpb_strategy_ops *dpb_registry_strategy(const struct dpb_registry *registry,
                                                      const char *name);
+const struct dpb_recorder_ops *dpb_registry_recorder(const struct dpb_registry *registry,
+                                                     const char *name);
+
+/* Tables of parts that lie in a module (dpb_module.h) have `open` NULL, and only name, summary,
+ * flags, options and probe. What runs them asks here for the whole table, for which the module is
+ * opened. Logged; DPB_ERR_UNAVAILABLE with the reason. */
+dpb_status dpb_registry_use_device(const struct dpb_registry *registry, const char *name,
+                                   const struct dpb_device_ops **ops);
+dpb_status dpb_registry_use_comm(const struct dpb_registry *registry, const char *name,
+                                 const struct dpb_comm_ops **ops);
+dpb_status dpb_registry_use_recorder(const struct dpb_registry *registry, const char *name,
+                                     const struct dpb_recorder_ops **ops);
+
+/* Can `ranks` ranks run on that device of this machine with that comm? Host memory and device
+ * memory that do not meet: DPB_ERR_USAGE. What is not available, or devices for fewer ranks:
+ * DPB_ERR_UNAVAILABLE. Logged. */
+dpb_status dpb_registry_check_parts(const struct dpb_registry *registry, const char *device,
+                                    const char *comm, int64_t ranks);
 
 #ifdef __cplusplus
 }

@@ -42,18 +42,6 @@ struct driver {
 
 /* ---- before any work ---- */
 
-static dpb_status probe_part(const char *kind, const char *name,
-                             dpb_status (*probe)(char *why, size_t why_bytes))
-{
-    char why[256] = "";
-    dpb_status st = probe(why, sizeof(why));
-    if (st >= 0)
-        return DPB_OK;
-    dpb_error("%s \"%s\" is not available here: %s", kind, name, why);
-    dpb_log_hint("`dpbench doctor` says what this machine is fit for");
-    return DPB_ERR_UNAVAILABLE;
-}
-
 /* `samples` gets the number to train on. */
 static dpb_status check_data(const struct dpb_experiment *e, const struct dpb_model *model,
                              int64_t *samples)
@@ -135,8 +123,7 @@ dpb_status dpb_driver_preflight(const struct dpb_registry *registry, const struc
     for (size_t i = 0; i < plan->cell_count; i++) {
         const dpb_config *config = plan->cells[i].config;
         const struct dpb_experiment *e = dpb_config_struct(config, "experiment");
-        DPB_TRY(probe_part("device", e->device, dpb_registry_device(registry, e->device)->probe));
-        DPB_TRY(probe_part("comm", e->comm, dpb_registry_comm(registry, e->comm)->probe));
+        DPB_TRY(dpb_registry_check_parts(registry, e->device, e->comm, e->ranks));
         const struct dpb_model *model = dpb_registry_workload(registry, e->workload)
                                                 ->model(dpb_config_struct(config, "workload"));
         if (!checked || model != checked_model || !same_data(e, checked))

@@ -58,6 +58,7 @@ struct worker {
     const struct dpb_workload_ops *workload;
     const struct dpb_device_ops *device_ops;
     const struct dpb_comm_ops *comm_ops;
+    const struct dpb_recorder_ops *recorder_ops;
     const struct dpb_strategy_ops *strategy;
     dpb_device *device;
     dpb_comm *comm;
@@ -147,8 +148,9 @@ static dpb_status read_job(struct worker *w)
     };
     quiet = w->job.quiet;
     w->e = dpb_config_struct(w->config, "experiment");
-    w->device_ops = dpb_registry_device(w->registry, w->e->device);
-    w->comm_ops = dpb_registry_comm(w->registry, w->e->comm);
+    DPB_TRY(dpb_registry_use_device(w->registry, w->e->device, &w->device_ops));
+    DPB_TRY(dpb_registry_use_comm(w->registry, w->e->comm, &w->comm_ops));
+    DPB_TRY(dpb_registry_use_recorder(w->registry, w->e->recorder, &w->recorder_ops));
     w->strategy = dpb_registry_strategy(w->registry, w->e->strategy);
     w->workload = w->job.integers ? w->registry->integer_workload
                                   : dpb_registry_workload(w->registry, w->e->workload);
@@ -295,7 +297,7 @@ static dpb_status open_measurement(struct worker *w)
                     (EVENTS_PER_BATCH_BOUND + EVENTS_PER_PARAM_BOUND * params +
                      EVENTS_PER_MESSAGE_BOUND * (size_t)dpb_step_messages(w->engine, NULL)),
     };
-    return w->registry->recorder->open(&recorder, &w->recorder);
+    return w->recorder_ops->open(&recorder, &w->recorder);
 }
 
 /* ---- train ---- */
@@ -343,7 +345,7 @@ static dpb_status run_traced(struct worker *w)
     dpb_step_set_recorder(w->engine, NULL);
     dpb_step_comm_stats(w->engine, &after);
     w->traced_wire_bytes = after.wire_bytes - before.wire_bytes;
-    return w->registry->recorder->drain(w->recorder, &w->events, &w->event_count, &w->events_lost);
+    return w->recorder_ops->drain(w->recorder, &w->events, &w->event_count, &w->events_lost);
 }
 
 static dpb_status train(struct worker *w)
@@ -546,7 +548,7 @@ static void report_error(dpb_status st)
 static void worker_close(struct worker *w)
 {
     if (w->recorder)
-        w->registry->recorder->close(w->recorder);
+        w->recorder_ops->close(w->recorder);
     if (w->engine)
         dpb_step_close(w->engine);
     dpb_loader_close(w->test_loader);

@@ -78,9 +78,9 @@ static const struct dpb_option_table *const sample_tables[] = {
         &sample_ddp_table, &sample_core_table, NULL, &sample_zero1_table};
 
 static const struct dpb_part_name sample_parts[] = {
-        {"workload", "mlp", "layers"},    {"workload", "resnet50", "images"},
-        {"strategy", "none", "no sync"},  {"strategy", "ddp", "buckets"},
-        {"strategy", "zero1", "sharded"},
+        {"workload", "mlp", "layers", NULL},    {"workload", "resnet50", "images", NULL},
+        {"strategy", "none", "no sync", NULL},  {"strategy", "ddp", "buckets", NULL},
+        {"strategy", "zero1", "sharded", NULL},
 };
 
 static const struct dpb_option_set sample_set = {

@@ -350,11 +350,66 @@ static void test_copy_is_independent(void **state)
     dpb_config_free(NULL);
 }
 
+/* "auto" is a part by the cell's device, and that part's options count. */
+struct device_core {
+    char device[DPB_OPTION_TEXT_BYTES], comm[DPB_OPTION_TEXT_BYTES];
+};
+
+static const struct dpb_option device_rows[] = {
+        {"comm", DPB_OPT_PART, offsetof(struct device_core, comm), "auto", 0, 0, NULL, "Training",
+         NULL, "what moves", DPB_OPT_AUTO, 0},
+        {"device", DPB_OPT_PART, offsetof(struct device_core, device), "cpu", 0, 0, NULL,
+         "Training", NULL, "what computes", 0, 0},
+};
+static const struct dpb_option ring_rows[] = {
+        {"channels", DPB_OPT_INT, 0, "2", 1, 64, NULL, "Communication", NULL, "channels", 0, 0},
+};
+static const struct dpb_option_table device_table = {"experiment", "", ROWS(device_rows),
+                                                     sizeof(struct device_core)};
+static const struct dpb_option_table ring_table = {"comm", "ring", ROWS(ring_rows),
+                                                   sizeof(int64_t)};
+static const struct dpb_option_table *const device_tables[] = {&device_table, &ring_table};
+static const struct dpb_part_name device_parts[] = {
+        {"device", "cpu", "", NULL},   {"device", "gpu", "", NULL}, {"device", "other", "", NULL},
+        {"comm", "memory", "", "cpu"}, {"comm", "ring", "", "gpu"},
+};
+static const struct dpb_option_set device_set = {device_tables, 2, device_parts, 5};
+
+static void assert_comm(const char *device, const char *comm, const char *expected)
+{
+    const struct dpb_assignment given[] = {{"device", device, "--device"},
+                                           {"comm", comm, "--comm"}};
+    dpb_config *config = NULL;
+
+    assert_int_equal(dpb_config_new(&device_set, given, comm ? 2 : 1, false, &config), DPB_OK);
+    assert_config_text(config, "comm", expected);
+    assert_int_equal(dpb_config_struct(config, "comm") != NULL, strcmp(expected, "ring") == 0);
+    dpb_config_free(config);
+}
+
+static void test_auto_part(void **state)
+{
+    const struct dpb_assignment given[] = {{"channels", "4", "--channels"}};
+    dpb_config *config = NULL;
+
+    (void)state;
+    assert_int_equal(dpb_option_table_check(&device_table, &device_set), DPB_OK);
+    assert_comm("cpu", NULL, "memory");
+    assert_comm("gpu", NULL, "ring");
+    assert_comm("gpu", "auto", "ring");
+    assert_comm("gpu", "memory", "memory");
+    assert_comm("other", NULL, "memory");
+    assert_string_equal(captured.text, "");
+    assert_int_equal(dpb_config_new(&device_set, given, 1, false, &config), DPB_ERR_USAGE);
+    assert_non_null(strstr(captured.text, "this cell uses comm \"memory\""));
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+            TEST(test_auto_part),
             TEST(test_defaults),
             TEST(test_assignments_reach_their_members),
             TEST(test_inactive_options),

@@ -14,15 +14,18 @@ static const struct dpb_comm_ops *const comms[] = {&dpb_comm_shm_ops};
 static const struct dpb_strategy_ops *const strategies[] = {
         &dpb_strategy_none_ops, &dpb_strategy_naive_ops, &dpb_strategy_ddp_ops};
 
+static const struct dpb_recorder_ops *const recorders[] = {&dpb_recorder_host_ops};
+
 static const struct dpb_part_name parts[] = {
-        {"workload", "mnist-cnn", ""},
-        {"workload", "mnist-mlp", ""},
-        {"workload", "cifar-resnet20", ""},
-        {"device", "cpu", ""},
-        {"comm", "shm", ""},
-        {"strategy", "none", ""},
-        {"strategy", "naive", ""},
-        {"strategy", "ddp", ""},
+        {"workload", "mnist-cnn", "", NULL},
+        {"workload", "mnist-mlp", "", NULL},
+        {"workload", "cifar-resnet20", "", NULL},
+        {"device", "cpu", "", NULL},
+        {"comm", "shm", "", "cpu"},
+        {"recorder", "host", "", "cpu"},
+        {"strategy", "none", "", NULL},
+        {"strategy", "naive", "", NULL},
+        {"strategy", "ddp", "", NULL},
 };
 
 const struct dpb_registry *registry_for_tests(void)
@@ -44,7 +47,8 @@ const struct dpb_registry *registry_for_tests(void)
             .comm_count = 1,
             .strategies = strategies,
             .strategy_count = 3,
-            .recorder = &dpb_recorder_host_ops,
+            .recorders = recorders,
+            .recorder_count = 1,
             .integer_workload = &dpb_workload_integers_ops,
             .options = &set,
     };
