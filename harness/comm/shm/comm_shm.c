@@ -270,7 +270,7 @@ static void release(struct dpb_shm_comm *comm)
 static dpb_status open_shm(const struct dpb_comm_config *config, dpb_comm **opened)
 {
     DPB_TRY(check_config(config));
-    struct dpb_shm_comm *comm = aligned_alloc(DPB_SHM_LINE, sizeof(*comm));
+    struct dpb_shm_comm *comm = aligned_alloc(DPB_SHARED_LINE, sizeof(*comm));
     if (!comm) {
         dpb_error("rank %d: cannot open comm \"shm\": out of memory", config->rank);
         return DPB_ERR_NO_MEMORY;
@@ -319,10 +319,10 @@ static void close_shm(dpb_comm *handle)
     dpb_shm_progress_stop(comm);
     /* Whoever waits for this rank now, or later, learns at once that it will not come. */
     atomic_fetch_or(&comm->control->closed, (uint64_t)1 << comm->base.rank);
-    dpb_shm_word_nudge(&comm->control->ready.epoch);
-    dpb_shm_word_nudge(&comm->control->call.epoch);
-    dpb_shm_word_nudge(&comm->self->met[DPB_SHM_READY]);
-    dpb_shm_word_nudge(&comm->self->met[DPB_SHM_CALLED]);
+    dpb_shared_word_nudge(&comm->control->ready.epoch);
+    dpb_shared_word_nudge(&comm->control->call.epoch);
+    dpb_shared_word_nudge(&comm->self->met[DPB_SHM_READY]);
+    dpb_shared_word_nudge(&comm->self->met[DPB_SHM_CALLED]);
     release(comm);
 }
 

@@ -81,7 +81,7 @@ static dpb_status follow(struct transfer *t, const struct dpb_schedule *schedule
 static void advance(struct transfer *t, uint64_t *ticks)
 {
     if (*ticks > 0)
-        dpb_shm_word_advance(&t->comm->self->ticks, *ticks);
+        dpb_shared_word_advance(&t->comm->self->ticks, *ticks);
     *ticks = 0;
 }
 

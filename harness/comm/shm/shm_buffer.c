@@ -157,7 +157,7 @@ dpb_status dpb_shm_buffer_alloc(dpb_comm *comm, size_t bytes, void **memory)
 /* Is a collective in this buffer started and not complete? */
 static bool is_in_use(struct dpb_shm_comm *comm, int index)
 {
-    uint64_t completed = dpb_shm_word_count(&comm->completed);
+    uint64_t completed = dpb_shared_word_count(&comm->completed);
     for (uint64_t number = completed + 1; number <= comm->newest; number++)
         if (comm->request[number % DPB_SHM_REQUESTS].buffer_index == index)
             return true;

@@ -23,14 +23,14 @@ void dpb_shm_subject_text(const struct dpb_shm_comm *comm, const struct dpb_shm_
 static void poison_all(struct dpb_shm_comm *comm)
 {
     struct dpb_shm_control *control = comm->control;
-    dpb_shm_word_poison(&control->failed);
-    dpb_shm_word_poison(&control->ready.epoch);
-    dpb_shm_word_poison(&control->done.epoch);
-    dpb_shm_word_poison(&control->call.epoch);
+    dpb_shared_word_poison(&control->failed);
+    dpb_shared_word_poison(&control->ready.epoch);
+    dpb_shared_word_poison(&control->done.epoch);
+    dpb_shared_word_poison(&control->call.epoch);
     for (int r = 0; r < comm->base.size; r++) {
-        dpb_shm_word_poison(&control->rank[r].ticks);
+        dpb_shared_word_poison(&control->rank[r].ticks);
         for (int p = 0; p < DPB_SHM_PROGRESS_COUNT; p++)
-            dpb_shm_word_poison(&control->rank[r].met[p]);
+            dpb_shared_word_poison(&control->rank[r].met[p]);
     }
 }
 
@@ -46,7 +46,7 @@ static dpb_status end_here(struct dpb_shm_comm *comm, dpb_status st, const char 
         if (hint)
             dpb_log_hint("%s", hint);
         atomic_store(&comm->failure, st);
-        dpb_shm_word_poison(&comm->completed);
+        dpb_shared_word_poison(&comm->completed);
     }
     pthread_mutex_unlock(&comm->fail_lock);
     return first;
@@ -67,7 +67,7 @@ dpb_status dpb_shm_fail(struct dpb_shm_comm *comm, dpb_status st, const char *hi
         control->failure_status = st;
         memcpy(control->failure_text, text, sizeof(text));
         poison_all(comm);
-    } else if (dpb_shm_word_is_poisoned(&control->failed)) {
+    } else if (dpb_shared_word_is_poisoned(&control->failed)) {
         /* Two ranks found out at the same time: one status for all, each with its own words. */
         st = (dpb_status)control->failure_status;
     }
@@ -88,7 +88,7 @@ dpb_status dpb_shm_adopt(struct dpb_shm_comm *comm, const struct dpb_shm_subject
 dpb_status dpb_shm_check(struct dpb_shm_comm *comm, const struct dpb_shm_subject *subject)
 {
     dpb_status st = (dpb_status)atomic_load(&comm->failure);
-    if (st == DPB_OK && dpb_shm_word_is_poisoned(&comm->control->failed))
+    if (st == DPB_OK && dpb_shared_word_is_poisoned(&comm->control->failed))
         st = dpb_shm_adopt(comm, subject);
     return st;
 }

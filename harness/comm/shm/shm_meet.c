@@ -7,8 +7,10 @@
 #include "dpb_clock.h"
 #include "dpb_str.h"
 #include "dpb_units.h"
+#include "rank_text.h"
 
-static struct dpb_shm_barrier *barrier_of(struct dpb_shm_comm *comm, enum dpb_shm_progress progress)
+static struct dpb_shared_barrier *barrier_of(struct dpb_shm_comm *comm,
+                                             enum dpb_shm_progress progress)
 {
     switch (progress) {
     case DPB_SHM_READY:
@@ -47,55 +49,27 @@ static uint64_t behind(struct dpb_shm_comm *comm, enum dpb_shm_progress progress
     return mask;
 }
 
-/* "rank 3" or "ranks 0, 2 and 3" */
-static void append_ranks(struct dpb_str *text, uint64_t mask)
+/* "rank 3 did not come (last seen at collective #16)" */
+static void append_missing(struct dpb_shm_comm *comm, struct dpb_str *text, uint64_t mask,
+                           const char *what_they_did, enum dpb_shm_progress progress,
+                           const char *counted)
 {
-    int count = __builtin_popcountll(mask);
-    dpb_str_append(text, count == 1 ? "rank " : "ranks ");
-    for (int r = 0, seen = 0; r < DPB_COMM_RANKS_MAX; r++) {
-        if (!(mask >> r & 1))
-            continue;
-        const char *before = seen == 0 ? "" : seen == count - 1 ? " and " : ", ";
-        dpb_str_appendf(text, "%s%d", before, r);
-        seen++;
-    }
+    uint64_t at[DPB_COMM_RANKS_MAX] = {0};
+    for (int r = 0; r < comm->base.size; r++)
+        at[r] = atomic_load(
+                counter_of(comm, r, progress == DPB_SHM_DONE ? DPB_SHM_READY : progress));
+    dpb_rank_text(text, mask);
+    dpb_str_appendf(text, " %s (", what_they_did);
+    dpb_rank_text_last_seen(text, mask, at, counted);
+    dpb_str_append(text, ")");
 }
 
-/* "last seen at collective #16", or each one's number when they differ */
-static void append_last_seen(struct dpb_shm_comm *comm, struct dpb_str *text, uint64_t mask,
-                             enum dpb_shm_progress progress, const char *counted)
-{
-    uint64_t at[DPB_COMM_RANKS_MAX];
-    int count = 0;
-    bool same = true;
-    for (int r = 0; r < comm->base.size; r++) {
-        if (!(mask >> r & 1))
-            continue;
-        at[count] = atomic_load(counter_of(comm, r, progress));
-        same = same && at[count] == at[0];
-        count++;
-    }
-    if (same && at[0] == 0) {
-        dpb_str_append(text, "never seen");
-        return;
-    }
-    dpb_str_appendf(text, "last seen at %s", counted);
-    for (int i = 0; i < (same ? 1 : count); i++)
-        dpb_str_appendf(text, "%s #%" PRIu64, i == 0 ? "" : ",", at[i]);
-}
-
-/* What to do about the missing ranks: their process ids, where they are known. */
 static void append_hint(struct dpb_shm_comm *comm, struct dpb_str *hint, uint64_t mask)
 {
-    int known = 0;
-    for (int r = 0; r < comm->base.size; r++) {
-        int pid = atomic_load(&comm->control->rank[r].pid);
-        if (!(mask >> r & 1) || pid == 0)
-            continue;
-        dpb_str_appendf(hint, "%s %d (rank %d)", known++ == 0 ? "look at process" : ",", pid, r);
-    }
-    dpb_str_append(hint, known ? ": stopped, busy or gone? " : "were they started? ");
-    dpb_str_append(hint, "--timeout sets how long ranks wait for each other");
+    int32_t pid[DPB_COMM_RANKS_MAX] = {0};
+    for (int r = 0; r < comm->base.size; r++)
+        pid[r] = atomic_load(&comm->control->rank[r].pid);
+    dpb_rank_text_hint(hint, mask, pid);
 }
 
 static dpb_status fail_late(struct dpb_shm_comm *comm, enum dpb_shm_progress progress,
@@ -108,11 +82,7 @@ static dpb_status fail_late(struct dpb_shm_comm *comm, enum dpb_shm_progress pro
     dpb_format_duration(comm->timeout_ns, timeout, sizeof(timeout));
     struct dpb_str text = {0};
     struct dpb_str hint = {0};
-    append_ranks(&text, mask);
-    dpb_str_appendf(&text, " did not %s (", did_not);
-    append_last_seen(comm, &text, mask, DPB_SHM_DONE == progress ? DPB_SHM_READY : progress,
-                     subject->counted);
-    dpb_str_append(&text, ")");
+    append_missing(comm, &text, mask, did_not, progress, subject->counted);
     append_hint(comm, &hint, mask);
     dpb_status st = dpb_shm_fail(comm, DPB_ERR_TIMEOUT, hint.text, "%s timed out after %s: %s",
                                  what, timeout, text.text ? text.text : "peers did not come");
@@ -127,11 +97,7 @@ static dpb_status fail_closed(struct dpb_shm_comm *comm, enum dpb_shm_progress p
     char what[160];
     dpb_shm_subject_text(comm, subject, what, sizeof(what));
     struct dpb_str text = {0};
-    append_ranks(&text, mask);
-    dpb_str_append(&text, " ended before it (");
-    append_last_seen(comm, &text, mask, DPB_SHM_DONE == progress ? DPB_SHM_READY : progress,
-                     subject->counted);
-    dpb_str_append(&text, ")");
+    append_missing(comm, &text, mask, "ended before it", progress, subject->counted);
     dpb_status st =
             dpb_shm_fail(comm, DPB_ERR_RANK_FAILED,
                          "every rank must take part in the same collectives and calls",
@@ -141,19 +107,19 @@ static dpb_status fail_closed(struct dpb_shm_comm *comm, enum dpb_shm_progress p
 }
 
 /* Tell the others that this rank is there. Returns the word that says when all are. */
-static struct dpb_shm_word *arrive(struct dpb_shm_comm *comm, enum dpb_shm_progress progress,
-                                   uint64_t meeting)
+static struct dpb_shared_word *arrive(struct dpb_shm_comm *comm, enum dpb_shm_progress progress,
+                                      uint64_t meeting)
 {
-    struct dpb_shm_word *word;
+    struct dpb_shared_word *word;
     if (comm->base.size == 2) {
         if (progress == DPB_SHM_READY)
             atomic_store_explicit(&dpb_shm_slot_of(comm, comm->base.rank, meeting)->number, meeting,
                                   memory_order_release);
-        dpb_shm_word_post(&comm->self->met[progress]);
+        dpb_shared_word_post(&comm->self->met[progress]);
         word = &comm->control->rank[1 - comm->base.rank].met[progress];
     } else {
-        struct dpb_shm_barrier *barrier = barrier_of(comm, progress);
-        dpb_shm_barrier_arrive(barrier, meeting, comm->base.size);
+        struct dpb_shared_barrier *barrier = barrier_of(comm, progress);
+        dpb_shared_barrier_arrive(barrier, meeting, comm->base.size);
         word = &barrier->epoch;
     }
     /* Only now: when no rank is behind, the word has moved. */
@@ -162,13 +128,13 @@ static struct dpb_shm_word *arrive(struct dpb_shm_comm *comm, enum dpb_shm_progr
     return word;
 }
 
-static dpb_status sleep_for(struct dpb_shm_comm *comm, struct dpb_shm_word *word,
+static dpb_status sleep_for(struct dpb_shm_comm *comm, struct dpb_shared_word *word,
                             enum dpb_shm_progress progress, uint64_t meeting,
                             const struct dpb_shm_subject *subject, int64_t deadline_ns)
 {
     for (;;) {
         /* Nudges before `closed`: a rank that closes sets its bit first, then nudges. */
-        unsigned nudges = dpb_shm_word_nudges(word);
+        unsigned nudges = dpb_shared_word_nudges(word);
         uint64_t closed = atomic_load(&comm->control->closed);
         if (closed)
             closed &= behind(comm, progress, meeting);
@@ -177,19 +143,19 @@ static dpb_status sleep_for(struct dpb_shm_comm *comm, struct dpb_shm_word *word
             dpb_status failed = dpb_shm_check(comm, subject);
             return failed < 0 ? failed : fail_closed(comm, progress, closed, subject);
         }
-        switch (dpb_shm_word_wait(word, meeting, nudges, deadline_ns, 0)) {
-        case DPB_SHM_REACHED:
+        switch (dpb_shared_word_wait(word, meeting, nudges, deadline_ns, 0)) {
+        case DPB_SHARED_REACHED:
             return DPB_OK;
-        case DPB_SHM_POISONED:
+        case DPB_SHARED_POISONED:
             return dpb_shm_adopt(comm, subject);
-        case DPB_SHM_NUDGED:
+        case DPB_SHARED_NUDGED:
             break;
-        case DPB_SHM_LATE: {
+        case DPB_SHARED_LATE: {
             uint64_t missing = behind(comm, progress, meeting);
             if (missing == 0) /* the last one came after we had looked */
                 break;
-            return fail_late(comm, progress, missing, progress == DPB_SHM_DONE ? "finish" : "come",
-                             subject);
+            return fail_late(comm, progress, missing,
+                             progress == DPB_SHM_DONE ? "did not finish" : "did not come", subject);
         }
         }
     }
@@ -198,14 +164,14 @@ static dpb_status sleep_for(struct dpb_shm_comm *comm, struct dpb_shm_word *word
 dpb_status dpb_shm_meet(struct dpb_shm_comm *comm, enum dpb_shm_progress progress, uint64_t meeting,
                         const struct dpb_shm_subject *subject, int64_t deadline_ns)
 {
-    struct dpb_shm_word *word = arrive(comm, progress, meeting);
+    struct dpb_shared_word *word = arrive(comm, progress, meeting);
     const struct dpb_shm_patience *patience =
             progress == DPB_SHM_CALLED ? &comm->background : &comm->patience;
     if (progress == DPB_SHM_READY && comm->base.size == 2) {
         const struct dpb_shm_slot *slot = dpb_shm_slot_of(comm, 1 - comm->base.rank, meeting);
-        if (dpb_shm_spin(&slot->number, meeting, patience->spins, patience->yields))
+        if (dpb_shared_spin(&slot->number, meeting, patience->spins, patience->yields))
             return DPB_OK;
-    } else if (dpb_shm_word_spin(word, meeting, patience->spins, patience->yields)) {
+    } else if (dpb_shared_word_spin(word, meeting, patience->spins, patience->yields)) {
         return DPB_OK;
     }
     if (deadline_ns == DPB_SHM_LAZY)
@@ -221,7 +187,7 @@ static uint64_t laggards(struct dpb_shm_comm *comm, const struct dpb_schedule *s
     uint64_t ticks[DPB_COMM_RANKS_MAX];
     uint64_t mask = 0;
     for (int r = 0; r < comm->base.size; r++)
-        ticks[r] = dpb_shm_word_count(&comm->control->rank[r].ticks) - comm->ticks_base;
+        ticks[r] = dpb_shared_word_count(&comm->control->rank[r].ticks) - comm->ticks_base;
     for (int r = 0; r < comm->base.size; r++) {
         struct dpb_schedule_step step;
         if (ticks[r] >= 2 * (uint64_t)schedule->rounds)
@@ -238,23 +204,23 @@ dpb_status dpb_shm_follow(struct dpb_shm_comm *comm, int peer, uint64_t ticks,
                           const struct dpb_schedule *schedule,
                           const struct dpb_shm_subject *subject, int64_t deadline_ns)
 {
-    struct dpb_shm_word *word = &comm->control->rank[peer].ticks;
+    struct dpb_shared_word *word = &comm->control->rank[peer].ticks;
     ticks += comm->ticks_base;
-    if (dpb_shm_word_spin(word, ticks, comm->patience.spins, comm->patience.yields))
+    if (dpb_shared_word_spin(word, ticks, comm->patience.spins, comm->patience.yields))
         return DPB_OK;
     for (;;) {
-        switch (dpb_shm_word_wait(word, ticks, 0, deadline_ns, 0)) {
-        case DPB_SHM_REACHED:
+        switch (dpb_shared_word_wait(word, ticks, 0, deadline_ns, 0)) {
+        case DPB_SHARED_REACHED:
             return DPB_OK;
-        case DPB_SHM_POISONED:
+        case DPB_SHARED_POISONED:
             return dpb_shm_adopt(comm, subject);
-        case DPB_SHM_NUDGED: /* nobody nudges these words */
-        case DPB_SHM_LATE:
+        case DPB_SHARED_NUDGED: /* nobody nudges these words */
+        case DPB_SHARED_LATE:
             break;
         }
         uint64_t missing = laggards(comm, schedule);
         if (missing & (uint64_t)1 << comm->base.rank) /* it came after we had looked */
             continue;
-        return fail_late(comm, DPB_SHM_READY, missing, "go on", subject);
+        return fail_late(comm, DPB_SHM_READY, missing, "did not go on", subject);
     }
 }

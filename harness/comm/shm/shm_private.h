@@ -14,7 +14,7 @@
 #include "dpb_comm_shm.h"
 #include "dpb_schedule.h"
 #include "shm_histogram.h"
-#include "shm_word.h"
+#include "shared_word.h"
 
 #define DPB_SHM_REQUESTS 1024 /* started and not yet waited for */
 #define DPB_SHM_BUFFERS  64
@@ -39,16 +39,17 @@ struct dpb_shm_terms {
 struct dpb_shm_slot {
     /* Of two ranks: the number of the collective, written last. Number, terms and a few values are
      * one line, so that one transfer between the cores brings all of them. */
-    _Alignas(DPB_SHM_LINE) _Atomic uint64_t number;
+    _Alignas(DPB_SHARED_LINE) _Atomic uint64_t number;
     struct dpb_shm_terms terms;
     unsigned char few[DPB_SHM_FEW];
     int64_t started_ns;                     /* start() was called: ready for the emulated link */
     int64_t arrived_ns;                     /* the progress thread came to it */
     int64_t taken_from[DPB_COMM_RANKS_MAX]; /* bytes that this rank read from each rank */
-    _Alignas(DPB_SHM_LINE) unsigned char eager[DPB_SHM_EAGER]; /* its values, when they are few */
+    _Alignas(
+            DPB_SHARED_LINE) unsigned char eager[DPB_SHM_EAGER]; /* its values, when they are few */
 };
 
-_Static_assert(offsetof(struct dpb_shm_slot, started_ns) == DPB_SHM_LINE, "one line");
+_Static_assert(offsetof(struct dpb_shm_slot, started_ns) == DPB_SHARED_LINE, "one line");
 
 /* Calls that the ranks' main threads make together; two per rank, in turn, as above. */
 enum dpb_shm_call_kind {
@@ -75,14 +76,14 @@ enum dpb_shm_progress {
 };
 
 struct dpb_shm_rank {
-    _Alignas(DPB_SHM_LINE) _Atomic int32_t pid;
+    _Alignas(DPB_SHARED_LINE) _Atomic int32_t pid;
     /* How far this rank is: the newest collective it is ready for, it is done with, and the newest
      * call of its main thread. What the messages about missing ranks are made from. */
     _Atomic uint64_t ready, done, called;
     /* Of two ranks: how often this one has met the other, by enum dpb_shm_progress. Each waits for
      * the other's word, which is one transfer between their cores where the barriers need three. */
-    struct dpb_shm_word met[DPB_SHM_PROGRESS_COUNT];
-    struct dpb_shm_word ticks; /* two for each round of a schedule, over all collectives */
+    struct dpb_shared_word met[DPB_SHM_PROGRESS_COUNT];
+    struct dpb_shared_word ticks; /* two for each round of a schedule, over all collectives */
     struct dpb_shm_slot slot[2];
     struct dpb_shm_call call[2];
 };
@@ -90,13 +91,13 @@ struct dpb_shm_rank {
 struct dpb_shm_control {
     _Atomic int32_t size;
     _Atomic uint64_t closed; /* bit r: rank r has closed its communicator */
-    struct dpb_shm_barrier ready, done, call;
+    struct dpb_shared_barrier ready, done, call;
     /* The first failure of any rank. Written by the rank that claimed it, there when `failed` is
      * poisoned, after which every other word above and in the ranks is poisoned. */
     _Atomic uint32_t failure_claimed;
     int32_t failure_status;
     char failure_text[DPB_SHM_TEXT]; /* names the rank that writes it */
-    struct dpb_shm_word failed;
+    struct dpb_shared_word failed;
     struct dpb_shm_rank rank[DPB_COMM_RANKS_MAX];
 };
 
@@ -151,9 +152,9 @@ struct dpb_shm_comm {
     int buffer_count;
     int64_t file_end;
     uint64_t newest;                  /* number of the newest request */
-    struct dpb_shm_word queued;       /* how many were left to the progress thread */
+    struct dpb_shared_word queued;    /* how many were left to the progress thread */
     uint64_t queue[DPB_SHM_REQUESTS]; /* their numbers, the k-th at k modulo the length */
-    struct dpb_shm_word completed;    /* number of the newest complete request */
+    struct dpb_shared_word completed; /* number of the newest complete request */
     struct dpb_shm_request request[DPB_SHM_REQUESTS];
 
     pthread_t thread;

@@ -134,7 +134,7 @@ static int64_t sent_bytes(struct dpb_shm_comm *comm, uint64_t number, int64_t pu
 static dpb_status sleep_until(struct dpb_shm_comm *comm, int64_t until_ns,
                               const struct dpb_shm_subject *subject)
 {
-    if (dpb_shm_word_wait(&comm->control->failed, 1, 0, until_ns, 0) == DPB_SHM_POISONED)
+    if (dpb_shared_word_wait(&comm->control->failed, 1, 0, until_ns, 0) == DPB_SHARED_POISONED)
         return dpb_shm_adopt(comm, subject);
     dpb_shm_histogram_add(&comm->lateness, dpb_clock_now_ns() - until_ns);
     return DPB_OK;
@@ -236,15 +236,15 @@ dpb_status dpb_shm_progress_drain(struct dpb_shm_comm *comm, uint64_t number)
 {
     dpb_status st = DPB_OK;
     pthread_mutex_lock(&comm->execute_lock);
-    while (st == DPB_OK && dpb_shm_word_count(&comm->completed) < number) {
+    while (st == DPB_OK && dpb_shared_word_count(&comm->completed) < number) {
         /* What is not complete is queued: run() has drained before it ran. */
-        uint64_t next = dpb_shm_word_count(&comm->completed) + 1;
+        uint64_t next = dpb_shared_word_count(&comm->completed) + 1;
         struct dpb_shm_request *request = &comm->request[next % DPB_SHM_REQUESTS];
         /* Only now is this rank there, also for the emulated link. */
         request->started_ns = dpb_clock_now_ns();
         st = dpb_shm_progress_run(comm, request);
         if (st == DPB_OK)
-            dpb_shm_word_post(&comm->completed);
+            dpb_shared_word_post(&comm->completed);
     }
     pthread_mutex_unlock(&comm->execute_lock);
     return st;
@@ -257,15 +257,15 @@ static void *progress(void *context)
     prefer_latency();
     for (uint64_t k = 1;; k++) {
         /* Poisoned when this side closes, and then what was started is still run. */
-        if (dpb_shm_word_wait(&comm->queued, k, 0, DPB_SHM_NEVER, 0) != DPB_SHM_REACHED)
+        if (dpb_shared_word_wait(&comm->queued, k, 0, DPB_SHARED_NEVER, 0) != DPB_SHARED_REACHED)
             break;
         uint64_t number = comm->queue[k % DPB_SHM_REQUESTS];
         if (dpb_shm_progress_run(comm, &comm->request[number % DPB_SHM_REQUESTS]) < 0)
             break;
-        dpb_shm_word_post(&comm->completed);
+        dpb_shared_word_post(&comm->completed);
     }
     /* After a failure the thread stays, because stats() reads its clock: until close(). */
-    dpb_shm_word_wait(&comm->queued, UINT64_MAX, 0, DPB_SHM_NEVER, 0);
+    dpb_shared_word_wait(&comm->queued, UINT64_MAX, 0, DPB_SHARED_NEVER, 0);
     return NULL;
 }
 
@@ -294,7 +294,7 @@ void dpb_shm_progress_stop(struct dpb_shm_comm *comm)
             (void)dpb_shm_progress_drain(comm, comm->newest);
         return;
     }
-    dpb_shm_word_poison(&comm->queued);
+    dpb_shared_word_poison(&comm->queued);
     pthread_join(comm->thread, NULL);
     comm->thread_runs = false;
 }

@@ -115,8 +115,8 @@ dpb_status dpb_shm_start(dpb_comm *comm, const struct dpb_coll *coll, dpb_stream
     dpb_status st = enter(shm, coll, true, &slot);
     if (st == DPB_OK) {
         atomic_store(&slot->state, DPB_SHM_REQUEST_STARTED);
-        shm->queue[(dpb_shm_word_count(&shm->queued) + 1) % DPB_SHM_REQUESTS] = slot->number;
-        dpb_shm_word_post(&shm->queued);
+        shm->queue[(dpb_shared_word_count(&shm->queued) + 1) % DPB_SHM_REQUESTS] = slot->number;
+        dpb_shared_word_post(&shm->queued);
         *request = (dpb_request *)slot;
     }
     pthread_mutex_unlock(&shm->start_lock);
@@ -138,8 +138,8 @@ dpb_status dpb_shm_run(dpb_comm *comm, const struct dpb_coll *coll, struct dpb_c
         st = dpb_shm_progress_drain(shm, slot->number - 1);
     if (st < 0)
         goto out;
-    if (dpb_shm_word_wait(&shm->completed, slot->number - 1, 0, DPB_SHM_NEVER, 0) ==
-        DPB_SHM_REACHED) {
+    if (dpb_shared_word_wait(&shm->completed, slot->number - 1, 0, DPB_SHARED_NEVER, 0) ==
+        DPB_SHARED_REACHED) {
         shm->patience = shm->blocking;
         st = dpb_shm_progress_run(shm, slot);
         shm->patience = shm->background;
@@ -150,7 +150,7 @@ dpb_status dpb_shm_run(dpb_comm *comm, const struct dpb_coll *coll, struct dpb_c
         goto out;
     if (times)
         *times = slot->times;
-    dpb_shm_word_post(&shm->completed);
+    dpb_shared_word_post(&shm->completed);
 out:
     pthread_mutex_unlock(&shm->start_lock);
     return st;
@@ -173,7 +173,7 @@ dpb_status dpb_shm_test(dpb_comm *comm, dpb_request *handle)
     struct dpb_shm_comm *shm = dpb_shm_of(comm);
     struct dpb_shm_request *request = (struct dpb_shm_request *)handle;
     DPB_TRY(check_request(shm, request));
-    if (dpb_shm_word_count(&shm->completed) >= request->number)
+    if (dpb_shared_word_count(&shm->completed) >= request->number)
         return DPB_OK;
     dpb_status st = (dpb_status)atomic_load(&shm->failure);
     return st < 0 ? st : DPB_PENDING;
@@ -191,10 +191,10 @@ dpb_status dpb_shm_wait(dpb_comm *comm, dpb_request *handle, dpb_stream *stream,
         (void)dpb_shm_progress_drain(shm, request->number);
     /* Asleep at once: the progress thread runs on the same core. No deadline here: each collective
      * before this one, and this one, ends at its own. */
-    enum dpb_shm_wake wake =
-            dpb_shm_word_wait(&shm->completed, request->number, 0, DPB_SHM_NEVER, 0);
+    enum dpb_shared_wake wake =
+            dpb_shared_word_wait(&shm->completed, request->number, 0, DPB_SHARED_NEVER, 0);
     dpb_status st = DPB_OK;
-    if (wake != DPB_SHM_REACHED)
+    if (wake != DPB_SHARED_REACHED)
         st = (dpb_status)atomic_load(&shm->failure);
     else if (times)
         *times = request->times;

@@ -24,8 +24,8 @@ static void follow(enum dpb_algorithm algorithm, enum dpb_coll_kind kind, int ro
                    const uint64_t ticks[RANKS], const char *expected)
 {
     size_t bytes = sizeof(struct dpb_shm_control);
-    struct dpb_shm_control *control = aligned_alloc(DPB_SHM_LINE, bytes);
-    struct dpb_shm_comm *comm = aligned_alloc(DPB_SHM_LINE, sizeof(*comm));
+    struct dpb_shm_control *control = aligned_alloc(DPB_SHARED_LINE, bytes);
+    struct dpb_shm_comm *comm = aligned_alloc(DPB_SHARED_LINE, sizeof(*comm));
     assert_true(control && comm);
     memset(control, 0, bytes);
     memset(comm, 0, sizeof(*comm));
@@ -37,7 +37,7 @@ static void follow(enum dpb_algorithm algorithm, enum dpb_coll_kind kind, int ro
     comm->ticks_base = EARLIER;
     pthread_mutex_init(&comm->fail_lock, NULL);
     for (int r = 0; r < RANKS; r++) {
-        dpb_shm_word_advance(&control->rank[r].ticks, EARLIER + ticks[r]);
+        dpb_shared_word_advance(&control->rank[r].ticks, EARLIER + ticks[r]);
         control->rank[r].ready = 7;
     }
     struct dpb_schedule schedule;
