@@ -1,0 +1,59 @@
+/* rendezvous.h: how the ranks of a backend that has no channel of its own for it find each other:
+ * small exchanges of host data, barriers, and the first failure of any rank, told to all.
+ *
+ * The ranks of one machine meet in the segment of dpb_comm_segment_new(), which serves one
+ * rendezvous once. Nothing here knows what the ranks are about; what is exchanged, in which order,
+ * is the backend's affair, and the same on all ranks.
+ *
+ * Every wait has the deadline of the configuration and ends with a message that names who did not
+ * come. The first failure ends the rendezvous on all ranks, with the same status; each process
+ * logs it once. */
+#ifndef DPB_RENDEZVOUS_H
+#define DPB_RENDEZVOUS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "dpb_comm.h"
+
+#define DPB_RENDEZVOUS_TEXT 512 /* most bytes of a failure's text */
+
+typedef struct dpb_rendezvous dpb_rendezvous;
+
+struct dpb_rendezvous_config {
+    const char *owner; /* "comm \"nccl\"", for messages; must stay */
+    int rank, size;    /* size: at most DPB_COMM_RANKS_MAX */
+    int segment_fd;
+    int64_t timeout_ns;
+};
+
+/* Returns when all ranks are there. DPB_ERR_TIMEOUT, DPB_ERR_MISMATCH (another number of ranks, a
+ * rank that is taken, a segment that was used), DPB_ERR_USAGE, DPB_ERR_IO; logged. */
+dpb_status dpb_rendezvous_open(const struct dpb_rendezvous_config *config, dpb_rendezvous **opened);
+/* Whoever waits for this rank, now or later, learns at once that it will not come. NULL is fine. */
+void dpb_rendezvous_close(dpb_rendezvous *rendezvous);
+
+/* Gather `bytes` of every rank: all[r * bytes]. At most DPB_COMM_EXCHANGE_BYTES; 0: a barrier.
+ * `what` is the call's name in messages, at most 31 bytes, the same on all ranks. By one thread at
+ * a time. */
+dpb_status dpb_rendezvous_exchange(dpb_rendezvous *rendezvous, const char *what, const void *mine,
+                                   size_t bytes, void *all);
+
+/* Record a failure for every rank, unless there is one already; log it, and the hint unless it is
+ * NULL, once in this process. Returns the status that counts: that of the first failure. Safe from
+ * any thread. */
+dpb_status dpb_rendezvous_fail(dpb_rendezvous *rendezvous, dpb_status st, const char *hint,
+                               const char *format, ...) __attribute__((format(printf, 4, 5)));
+
+/* DPB_OK, or the failure that ended the rendezvous, wherever it happened; one of another rank is
+ * logged once, as what ended `subject` ("rank 2: barrier #5"). Safe from any thread, and cheap. */
+dpb_status dpb_rendezvous_check(dpb_rendezvous *rendezvous, const char *subject);
+
+/* Tell the others how far this rank is in what the backend counts, for messages about ranks that
+ * are missing; read what they told (arrays of DPB_COMM_RANKS_MAX). Safe from any thread. */
+void dpb_rendezvous_note(dpb_rendezvous *rendezvous, uint64_t started, uint64_t done);
+void dpb_rendezvous_notes(dpb_rendezvous *rendezvous, uint64_t *started, uint64_t *done);
+/* The ranks' process ids, 0 where unknown (an array of DPB_COMM_RANKS_MAX). */
+void dpb_rendezvous_pids(dpb_rendezvous *rendezvous, int32_t *pid);
+
+#endif
