@@ -315,6 +315,17 @@ static dpb_status after_bwd_weights(const struct launch *launch)
     return DPB_OK;
 }
 
+static dpb_status make_plan(struct launch *launch, dpb_stream *stream)
+{
+    dpb_device *device = stream->device;
+
+    DPB_TRY(dpb_cuda_stream_may_prepare(stream, "a convolution"));
+    dpb_cuda_count(device, &device->plans);
+    DPB_TRY(dpb_conv_graphs_plan(device->convs, &launch->shape, &launch->plan));
+    dpb_debug("cuda: %s: %s", launch->what, dpb_conv_plan_text(launch->plan));
+    return DPB_OK;
+}
+
 dpb_status dpb_cuda_conv(dpb_stream *stream, enum dpb_op op, const void *args)
 {
     dpb_device *device = stream->device;
@@ -323,7 +334,9 @@ dpb_status dpb_cuda_conv(dpb_stream *stream, enum dpb_op op, const void *args)
     DPB_TRY(use_stream(stream));
     launch_init(&launch, device, op, args);
     DPB_TRY(dpb_cuda_stream_queue(stream, &launch.queue));
-    DPB_TRY(dpb_conv_graphs_plan(device->convs, &launch.shape, &launch.plan));
+    launch.plan = dpb_conv_graphs_find(device->convs, &launch.shape);
+    if (!launch.plan)
+        DPB_TRY(make_plan(&launch, stream));
     DPB_TRY(place_buffers(&launch, stream));
     DPB_TRY(before(&launch));
     DPB_TRY(dpb_conv_plan_run(launch.plan, &launch.buffers));

@@ -409,18 +409,27 @@ static bool shape_ok(const struct dpb_conv_shape *shape)
     return false;
 }
 
-dpb_status dpb_conv_graphs_plan(struct dpb_conv_graphs *graphs, const struct dpb_conv_shape *given,
-                                struct dpb_conv_plan **plan)
+struct dpb_conv_plan *dpb_conv_graphs_find(const struct dpb_conv_graphs *graphs,
+                                           const struct dpb_conv_shape *given)
 {
     const struct dpb_conv_shape shape = plain(given);
     const struct key key = key_of(&shape);
     for (struct dpb_conv_plan *at = graphs->plans; at; at = at->next) {
-        if (memcmp(&at->key, &key, sizeof(key)) == 0) {
-            *plan = at;
-            return DPB_OK;
-        }
+        if (memcmp(&at->key, &key, sizeof(key)) == 0)
+            return at;
     }
-    struct dpb_conv_plan *made = NULL;
+    return NULL;
+}
+
+dpb_status dpb_conv_graphs_plan(struct dpb_conv_graphs *graphs, const struct dpb_conv_shape *given,
+                                struct dpb_conv_plan **plan)
+{
+    const struct dpb_conv_shape shape = plain(given);
+    struct dpb_conv_plan *made = dpb_conv_graphs_find(graphs, given);
+    if (made) {
+        *plan = made;
+        return DPB_OK;
+    }
     if (!shape_ok(&shape))
         return DPB_ERR_USAGE;
     DPB_TRY(make(graphs, &shape, &made));

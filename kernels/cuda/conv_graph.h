@@ -90,6 +90,10 @@ void dpb_conv_graphs_close(struct dpb_conv_graphs *graphs); /* and its plans; NU
 dpb_status dpb_conv_graphs_plan(struct dpb_conv_graphs *graphs, const struct dpb_conv_shape *shape,
                                 struct dpb_conv_plan **plan);
 
+/* The plan for `shape` if it has been made; else NULL. */
+struct dpb_conv_plan *dpb_conv_graphs_find(const struct dpb_conv_graphs *graphs,
+                                           const struct dpb_conv_shape *shape);
+
 /* Bytes that a run needs at `workspace`, aligned to 256 bytes; may be 0. */
 size_t dpb_conv_plan_workspace_bytes(const struct dpb_conv_plan *plan);
 /* Whether it adds the bias and applies the ReLU that its shape asks for; true where it asks for

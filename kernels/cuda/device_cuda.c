@@ -314,7 +314,7 @@ static dpb_json *describe(dpb_device *device)
     dpb_json_set_int(json, "allocations", counts.allocations);
     dpb_json_set_int(json, "allocated_bytes", counts.allocated_bytes);
     dpb_json_set_int(json, "host_allocations", counts.host_allocations);
-    dpb_json_set_int(json, "matmul_plans", counts.plans);
+    dpb_json_set_int(json, "plans", counts.plans);
     dpb_json_set_int(json, "allocations_in_steps", counts.while_sealed);
     dpb_json_set_int(json, "graphs_made", counts.graphs_made);
     dpb_json_set_int(json, "graphs_updated", counts.graphs_updated);

@@ -35,7 +35,7 @@ struct dpb_device_cuda_options {
 struct dpb_device_cuda_counts {
     int64_t allocations;      /* of device memory, from the driver */
     int64_t host_allocations; /* of pinned memory */
-    int64_t plans;            /* of matrix products */
+    int64_t plans;            /* of matrix products and convolutions */
     int64_t graphs_made;      /* instantiated */
     int64_t graphs_updated;   /* the last one taken for a new recording of the same form */
     int64_t allocated_bytes;  /* of device memory, in use or kept for later */
