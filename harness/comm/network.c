@@ -1,0 +1,320 @@
+#include "dpb_network.h"
+
+#include <math.h>
+
+#include "dpb_coll_cost.h"
+#include "dpb_log.h"
+
+const char *dpb_network_origin_text(enum dpb_network_origin origin)
+{
+    static const char *const text_of[] = {
+            [DPB_ORIGIN_MEASURED] = "measured",
+            [DPB_ORIGIN_INTERPOLATED] = "interpolated",
+            [DPB_ORIGIN_EXTRAPOLATED] = "extrapolated",
+            [DPB_ORIGIN_ASSUMED] = "assumed",
+    };
+
+    return text_of[origin];
+}
+
+/* ---- check ---- */
+
+static dpb_status bad(const struct dpb_network *network, const char *what, double value)
+{
+    dpb_error("network \"%s\": %s is %g", network->name ? network->name : "?", what, value);
+    dpb_log_hint("latencies from 0, rates above 0, shares above 0 and at most 1.6 (NVLink SHARP "
+                 "moves more than the link)");
+    return DPB_ERR_USAGE;
+}
+
+static dpb_status check_curve(const struct dpb_network *network,
+                              const struct dpb_network_curve *curve)
+{
+    if (curve->count < 1 || curve->count > DPB_NETWORK_POINTS)
+        return bad(network, "the number of points of a curve", curve->count);
+    if (curve->ranks < 2 || curve->nodes < 1)
+        return bad(network, "the number of ranks of a curve", curve->ranks);
+    for (int i = 0; i < curve->count; i++) {
+        if (!(curve->bytes[i] > (i > 0 ? curve->bytes[i - 1] : 0)) || !isfinite(curve->bytes[i]))
+            return bad(network, "a size of a curve (they ascend)", curve->bytes[i]);
+        if (!(curve->ns[i] > 0) || !isfinite(curve->ns[i]))
+            return bad(network, "a time of a curve", curve->ns[i]);
+    }
+    return DPB_OK;
+}
+
+dpb_status dpb_network_check(const struct dpb_network *network)
+{
+    const struct {
+        const char *what;
+        double value, least, most;
+    } numbers[] = {
+            {"ranks per node", network->ranks_per_node, 1, 1e6},
+            {"the latency inside a node", network->inside.latency_ns, 0, 1e12},
+            {"the rate inside a node", network->inside.bytes_per_s, 0, 1e18},
+            {"the share of it", network->inside.share, 1e-6, 1.6},
+            {"the floor inside a node", network->inside.floor_ns, 0, 1e12},
+            {"the latency between nodes", network->between.latency_ns, 0, 1e12},
+            {"the rate of a NIC", network->between.bytes_per_s, 0, 1e18},
+            {"the share of it", network->between.share, 1e-6, 1.6},
+            {"the floor between nodes", network->between.floor_ns, 0, 1e12},
+            {"the number of NICs", network->between.nics, 0, 1e6},
+            {"the share that NVLS reaches", network->nvls_share, 0, 1.6},
+            {"the slowdown of compute inside a node", network->compute_slowdown_inside, 0, 100},
+            {"the slowdown of compute between nodes", network->compute_slowdown_between, 0, 100},
+            {"the slowdown of collectives", network->slowdown, 0, 100},
+    };
+
+    for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++)
+        if (!(numbers[i].value >= numbers[i].least && numbers[i].value <= numbers[i].most))
+            return bad(network, numbers[i].what, numbers[i].value);
+    for (int c = 0; c < network->curve_count; c++)
+        DPB_TRY(check_curve(network, &network->curves[c]));
+    return DPB_OK;
+}
+
+/* ---- closed forms ---- */
+
+struct shape {
+    enum dpb_coll_kind kind;
+    int ranks, nodes, per_node; /* per_node: of a full node */
+    double bytes;
+};
+
+static struct dpb_coll_link inside(const struct dpb_network *network)
+{
+    return (struct dpb_coll_link){network->inside.latency_ns * 1e-9,
+                                  network->inside.bytes_per_s * network->inside.share};
+}
+
+/* Ranks that share a node with NICs that are not all theirs (a node that is not full) use them all;
+ * a network without a link inside nodes has one rank for each. */
+static double flat_ring_ns(const struct dpb_network *network, const struct shape *shape)
+{
+    const struct dpb_coll_link in =
+            network->inside.bytes_per_s > 0 ? inside(network) : (struct dpb_coll_link){0, INFINITY};
+    const struct dpb_coll_link nic = {network->between.latency_ns * 1e-9,
+                                      network->between.bytes_per_s * network->between.share};
+    const double full = (double)shape->ranks / shape->nodes;
+    const double steps = 2 * (shape->ranks - 1), across = 2 * (shape->nodes - 1);
+    const double rate = fmin(in.bytes_per_s, network->between.nics * nic.bytes_per_s);
+
+    if (full == floor(full))
+        return 1e9 * dpb_cost_flat_ring((int)full, shape->nodes, shape->bytes, in, nic,
+                                        network->between.nics);
+    return 1e9 * ((steps - across) * in.latency_s + across * nic.latency_s +
+                  steps / shape->ranks * shape->bytes / rate);
+}
+
+static double all_reduce_ns(const struct dpb_network *network, const struct shape *shape,
+                            const char **name)
+{
+    if (shape->nodes > 1) {
+        const double floor_ns = network->between.floor_ns * (1 + log2(shape->nodes)) / 2;
+        const struct dpb_coll_link nics = {network->between.latency_ns * 1e-9,
+                                           network->between.nics * network->between.bytes_per_s *
+                                                   network->between.share};
+        const double sharp_ns =
+                2e9 * dpb_cost_ring_half(shape->per_node, shape->bytes, inside(network)) +
+                1e9 * dpb_cost_sharp(shape->nodes, shape->bytes, nics);
+
+        *name = network->sharp ? "SHARP between nodes" : "flat ring over nodes";
+        return fmax(floor_ns, network->sharp && network->inside.bytes_per_s > 0
+                                      ? sharp_ns
+                                      : flat_ring_ns(network, shape));
+    }
+    if (network->nvls_from_ranks > 0 && shape->ranks >= network->nvls_from_ranks) {
+        const struct dpb_coll_link link = {network->inside.latency_ns * 1e-9,
+                                           network->inside.bytes_per_s * network->nvls_share};
+        *name = "NVLS";
+        return fmax(network->inside.floor_ns,
+                    1e9 * dpb_cost_nvls(shape->ranks, shape->bytes, link));
+    }
+    *name = "ring";
+    return fmax(network->inside.floor_ns,
+                1e9 * dpb_cost_ring(shape->ranks, shape->bytes, inside(network)));
+}
+
+/* What a collective moves, as a share of what an all-reduce of the same buffer does. */
+static double share_of_all_reduce(enum dpb_coll_kind kind, int ranks)
+{
+    return dpb_coll_busbw_factor(kind, ranks) / dpb_coll_busbw_factor(DPB_COLL_ALL_REDUCE, ranks);
+}
+
+/* A ring in any case: NVLS and SHARP are for all-reduce. */
+static double ring_of(const struct dpb_network *network, const struct shape *shape)
+{
+    struct dpb_network plain = *network;
+    const char *name;
+
+    plain.nvls_from_ranks = 0;
+    plain.sharp = false;
+    return all_reduce_ns(&plain, shape, &name);
+}
+
+static double assumed_ns(const struct dpb_network *network, const struct shape *shape,
+                         const char **name)
+{
+    const double floor_ns = shape->nodes > 1 ? network->between.floor_ns : network->inside.floor_ns;
+
+    if (shape->kind == DPB_COLL_ALL_REDUCE)
+        return all_reduce_ns(network, shape, name);
+    *name = "ring";
+    return fmax(floor_ns, ring_of(network, shape) * share_of_all_reduce(shape->kind, shape->ranks));
+}
+
+/* ---- curves ---- */
+
+static double curve_ns(const struct dpb_network_curve *curve, double bytes,
+                       enum dpb_network_origin *origin, double *by)
+{
+    const int last = curve->count - 1;
+    int i = 0;
+
+    *by = 1;
+    *origin = DPB_ORIGIN_INTERPOLATED;
+    if (bytes <= curve->bytes[0]) {
+        *origin = bytes < curve->bytes[0] ? DPB_ORIGIN_INTERPOLATED : DPB_ORIGIN_MEASURED;
+        return curve->ns[0];
+    }
+    if (bytes > curve->bytes[last]) {
+        *origin = DPB_ORIGIN_EXTRAPOLATED;
+        *by = bytes / curve->bytes[last];
+        return curve->ns[last] * *by;
+    }
+    while (bytes > curve->bytes[i + 1])
+        i++;
+    if (bytes == curve->bytes[i + 1]) {
+        *origin = DPB_ORIGIN_MEASURED;
+        return curve->ns[i + 1];
+    }
+    return curve->ns[i] *
+           pow(curve->ns[i + 1] / curve->ns[i],
+               log(bytes / curve->bytes[i]) / log(curve->bytes[i + 1] / curve->bytes[i]));
+}
+
+static const struct dpb_network_curve *curve_of(const struct dpb_network *network,
+                                                enum dpb_coll_kind kind, int ranks, int nodes)
+{
+    for (int c = 0; c < network->curve_count; c++) {
+        const struct dpb_network_curve *curve = &network->curves[c];
+
+        if (curve->kind == kind && curve->ranks == ranks && curve->nodes == nodes)
+            return curve;
+    }
+    return NULL;
+}
+
+/* Of the full nodes that were measured, more than one, the number nearest to `nodes` in its
+ * logarithm; of two, the larger. Two nodes say little of more of them (a cluster reached 57 GB/s
+ * with 2 nodes and 30 with 4): they are the last choice. */
+static const struct dpb_network_curve *nearest_curve(const struct dpb_network *network,
+                                                     enum dpb_coll_kind kind, int nodes)
+{
+    const struct dpb_network_curve *nearest = NULL;
+    double least = INFINITY;
+
+    for (int c = 0; c < network->curve_count; c++) {
+        const struct dpb_network_curve *curve = &network->curves[c];
+        const double away = fabs(log2((double)nodes / curve->nodes)) +
+                            (curve->nodes == 2 && nodes > 2 ? 100 : 0);
+
+        if (curve->kind != kind || curve->nodes < 2 ||
+            curve->ranks != curve->nodes * network->ranks_per_node)
+            continue;
+        if (away < least || (away == least && curve->nodes > nearest->nodes)) {
+            nearest = curve;
+            least = away;
+        }
+    }
+    return nearest;
+}
+
+/* T(k) = latency (1 + log2 k) / (1 + log2 k') + the rest, as the flat ring's time for the bytes
+ * grows; what part of a measured time is latency, its smallest size says. */
+static double scaled_ns(const struct dpb_network *network, const struct dpb_network_curve *curve,
+                        const struct shape *shape, struct dpb_network_time *time)
+{
+    const struct shape measured = {shape->kind, curve->ranks, curve->nodes, shape->per_node,
+                                   shape->bytes};
+    const double latency_ns =
+            fmin(curve->ns[0], curve_ns(curve, shape->bytes, &time->origin, &time->by));
+    const double rest_ns = curve_ns(curve, shape->bytes, &time->origin, &time->by) - latency_ns;
+    const double growth = flat_ring_ns(network, shape) / flat_ring_ns(network, &measured);
+    const double further = (double)shape->nodes / curve->nodes;
+
+    time->origin = DPB_ORIGIN_EXTRAPOLATED;
+    time->by = fmax(time->by, further > 1 ? further : 1 / further);
+    return latency_ns * (1 + log2(shape->nodes)) / (1 + log2(curve->nodes)) + rest_ns * growth;
+}
+
+static bool from_curves(const struct dpb_network *network, const struct shape *shape,
+                        struct dpb_network_time *time)
+{
+    const struct dpb_network_curve *curve =
+            curve_of(network, shape->kind, shape->ranks, shape->nodes);
+
+    if (curve) {
+        time->ns = curve_ns(curve, shape->bytes, &time->origin, &time->by);
+        time->source = curve->source;
+        return true;
+    }
+    if (shape->nodes < 2 || network->between.bytes_per_s <= 0 || network->between.nics < 1)
+        return false;
+    curve = nearest_curve(network, shape->kind, shape->nodes);
+    if (!curve)
+        return false;
+    time->ns = scaled_ns(network, curve, shape, time);
+    time->source = curve->source;
+    return true;
+}
+
+/* ---- all of it ---- */
+
+/* Without curves of its own: its share of an all-reduce, if that was measured by a ring. */
+static bool from_all_reduce(const struct dpb_network *network, const struct shape *shape,
+                            struct dpb_network_time *time)
+{
+    struct shape all_reduce = *shape;
+    const bool has_nvls = shape->nodes == 1 && network->nvls_from_ranks > 0 &&
+                          shape->ranks >= network->nvls_from_ranks;
+
+    all_reduce.kind = DPB_COLL_ALL_REDUCE;
+    if (shape->kind == DPB_COLL_ALL_REDUCE || has_nvls || network->sharp ||
+        !from_curves(network, &all_reduce, time))
+        return false;
+    time->ns = fmax(time->ns * share_of_all_reduce(shape->kind, shape->ranks),
+                    shape->nodes > 1 ? network->between.floor_ns : network->inside.floor_ns);
+    return true;
+}
+
+static dpb_status no_link(const struct dpb_network *network, const struct shape *shape)
+{
+    dpb_error("network \"%s\": %d ranks are on %d nodes, and it has no link %s", network->name,
+              shape->ranks, shape->nodes, shape->nodes > 1 ? "between nodes" : "inside nodes");
+    dpb_log_hint("give a machine profile with one, or at most %d ranks", network->ranks_per_node);
+    return DPB_ERR_USAGE;
+}
+
+dpb_status dpb_network_time(const struct dpb_network *network, enum dpb_coll_kind kind, int ranks,
+                            double bytes, struct dpb_network_time *time)
+{
+    const int per_node = network->ranks_per_node;
+    const struct shape shape = {kind, ranks, (ranks + per_node - 1) / per_node, per_node, bytes};
+    struct dpb_network_time found = {.origin = DPB_ORIGIN_ASSUMED, .by = 1, .source = "one rank"};
+
+    if (ranks > 1) {
+        if (!from_curves(network, &shape, &found) && !from_all_reduce(network, &shape, &found)) {
+            if (shape.nodes > 1 ? network->between.bytes_per_s <= 0 || network->between.nics < 1
+                                : network->inside.bytes_per_s <= 0)
+                return no_link(network, &shape);
+            found.ns = assumed_ns(network, &shape, &found.source);
+        }
+        found.busbw_bytes_per_s = bytes / found.ns * 1e9 * dpb_coll_busbw_factor(kind, ranks);
+        found.compute_slowdown = shape.nodes > 1 ? network->compute_slowdown_between
+                                                 : network->compute_slowdown_inside;
+        found.slowdown = network->slowdown;
+    }
+    *time = found;
+    return DPB_OK;
+}
