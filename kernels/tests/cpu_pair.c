@@ -1,7 +1,9 @@
 #include "cpu_pair.h"
 
 #include "dpb_device_cpu.h"
+#include "op_bf16.h"
 
+const struct op_half op_half = {.dtype = DPB_BF16, .unit = 0x1p-8, .floor = 1e-30};
 dpb_device *cpu_pair[2];
 
 int cpu_pair_open(void **state)

@@ -45,15 +45,15 @@ void op_bf16_twin(struct op_data *data, void *twin, void *args, size_t args_byte
     for (int i = 0; i < count; i++) {
         struct array array = array_of(args, &parts[i]);
         bool narrow = parts[i].floats == 0 && !parts[i].fp32;
-        size_t bytes = (size_t)array.numel * dpb_dtype_bytes(narrow ? DPB_BF16 : DPB_F32);
+        size_t bytes = (size_t)array.numel * dpb_dtype_bytes(narrow ? op_half.dtype : DPB_F32);
         void *memory = op_data_bytes(data, bytes);
         char *at = (char *)twin + parts[i].at;
         struct dpb_tensor tensor;
 
         assert_int_equal(array.dtype, DPB_F32);
         if (narrow && parts[i].use != OP_WRITES) {
-            cast(array.data, DPB_F32, memory, DPB_BF16, array.numel);
-            cast(memory, DPB_BF16, array.data, DPB_F32, array.numel);
+            cast(array.data, DPB_F32, memory, op_half.dtype, array.numel);
+            cast(memory, op_half.dtype, array.data, DPB_F32, array.numel);
         } else if (parts[i].use != OP_WRITES) {
             memcpy(memory, array.data, bytes);
         }
@@ -63,7 +63,7 @@ void op_bf16_twin(struct op_data *data, void *twin, void *args, size_t args_byte
         }
         memcpy(&tensor, at, sizeof(tensor));
         tensor.data = memory;
-        tensor.dtype = narrow ? DPB_BF16 : DPB_F32;
+        tensor.dtype = narrow ? op_half.dtype : DPB_F32;
         memcpy(at, &tensor, sizeof(tensor));
     }
 }
@@ -71,7 +71,10 @@ void op_bf16_twin(struct op_data *data, void *twin, void *args, size_t args_byte
 static void compare(const struct op_part *part, enum dpb_op op, struct array got, struct array want)
 {
     float *wide = malloc((size_t)got.numel * sizeof(*wide));
-    double rounding = got.dtype == DPB_BF16 ? 0x1p-8 : 0.0;
+    const bool rounded =
+            got.dtype == op_half.dtype ||
+            (op == DPB_OP_CONV_BWD_WEIGHTS && op_half.filter_gradients_rounded && !part->floats);
+    const double rounding = rounded ? op_half.unit : 0.0;
 
     assert_non_null(wide);
     cast(got.data, got.dtype, wide, DPB_F32, got.numel);
@@ -79,14 +82,15 @@ static void compare(const struct op_part *part, enum dpb_op op, struct array got
         double wanted = (double)((const float *)want.data)[i], value = (double)wide[i];
         double bound = part->bound ? (double)part->bound[i] : 1.0;
         double limit = rounding * fabs(wanted) +
-                       (part->ulps * 0x1p-24 + part->roundings * 0x1p-8) * bound + 1e-30;
+                       (part->ulps * 0x1p-24 + part->roundings * op_half.unit) * bound +
+                       op_half.floor;
 
         if (part->extent > 0 && isnan(wanted) && isnan(value))
             continue; /* a gap, not written */
         if (!(fabs(value - wanted) <= limit))
-            fail_msg("%s in bf16, %s: element %lld of %lld is %.9g, reference %.9g, limit %.3g",
-                     dpb_op_text(op), part->name, (long long)i, (long long)got.numel, value, wanted,
-                     limit);
+            fail_msg("%s in %s, %s: element %lld of %lld is %.9g, reference %.9g, limit %.3g",
+                     dpb_op_text(op), dpb_dtype_text(op_half.dtype), part->name, (long long)i,
+                     (long long)got.numel, value, wanted, limit);
     }
     free(wide);
 }

@@ -9,11 +9,21 @@
  * values (op_ulps_of_sum()). An operator that keeps something in bf16 on the way, as attention its
  * weights, is off by 2^-8 more of these absolute values for each such rounding. So
  *   |got - want| <= 2^-8 |want| + (ulps 2^-24 + roundings 2^-8) bound,
- * and without the first term where the result is fp32. */
+ * and without the first term where the result is fp32. With another type than bf16 (op_half), its
+ * rounding stands for 2^-8. */
 #ifndef DPB_OP_BF16_H
 #define DPB_OP_BF16_H
 
 #include "op_data.h"
+
+/* What the program that links this takes for bf16: fp16 is checked by the same tests. */
+struct op_half {
+    enum dpb_dtype dtype;
+    double unit;                   /* relative error of rounding: 2^-8 of bf16, 2^-11 of fp16 */
+    double floor;                  /* absolute error of numbers too small for that */
+    bool filter_gradients_rounded; /* what conv-bwd-weights gives in fp32 was rounded to `dtype` */
+};
+extern const struct op_half op_half; /* beside cpu_pair */
 
 enum op_part_use {
     OP_READS,

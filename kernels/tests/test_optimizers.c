@@ -3,13 +3,11 @@
  * bench/peers/optimizer_vectors.py, which says what comes from where. */
 #include <math.h>
 
-#include "dpb_device_cpu.h"
+#include "cpu_pair.h"
 #include "dpb_json.h"
 #include "dpb_log.h"
 #include "dpb_reference.h"
 #include "op_data.h"
-
-static dpb_device *device[2]; /* one thread, two threads */
 
 /* An optimizer and its settings, for any of the argument structs. */
 struct rule {
@@ -214,7 +212,7 @@ static void test_sgd_without_momentum(void **unused)
         float param[2] = {1, -2};
         const union update args = update_of(&rule, dpb_tensor_1d(param, 2), grad, none, 1);
         const dpb_status st = run == 0 ? dpb_reference_op(rule.op, &args)
-                                       : dpb_op_launch(device[run - 1], rule.op, &args, NULL);
+                                       : dpb_op_launch(cpu_pair[run - 1], rule.op, &args, NULL);
 
         assert_int_equal(st, DPB_OK);
         assert_pair(param, 1 - 0.5 * 0.75, -2 - 0.5 * 0.5);
@@ -362,8 +360,8 @@ static void test_pytorch_figures(void **unused)
         if (rule_of(one).op != DPB_OP_SGD_MOMENTUM)
             check_case(&vectors, one, NULL, DPB_F64, 1e-13);
         check_case(&vectors, one, NULL, DPB_F32, 1e-6);
-        check_case(&vectors, one, device[0], DPB_F32, 2e-6);
-        check_case(&vectors, one, device[1], DPB_F32, 2e-6);
+        check_case(&vectors, one, cpu_pair[0], DPB_F32, 2e-6);
+        check_case(&vectors, one, cpu_pair[1], DPB_F32, 2e-6);
     }
     dpb_json_free(vectors.json);
 }
@@ -432,7 +430,7 @@ static void check_rule(const struct rule *rule, int64_t rows, int64_t columns, i
                                             {state[run][0], state_bytes, state0[0]},
                                             {state[run][1], state_bytes, state0[1]}};
 
-        op_run(run > 0 ? device[run - 1] : NULL, rule->op, &args, outputs, 3);
+        op_run(run > 0 ? cpu_pair[run - 1] : NULL, rule->op, &args, outputs, 3);
         op_assert_close(dpb_op_text(rule->op), param[run], param[0], NULL, count, 32.0);
         for (int i = 0; i < 2; i++)
             op_assert_close(dpb_op_text(rule->op), state[run][i], state[0][i], NULL, state_count,
@@ -480,7 +478,7 @@ static void test_norms_are_exact_enough(void **unused)
         }
         param[0] = 1024.0f;
         grad[1] = 2.0f;
-        assert_int_equal(dpb_op_launch(device[run], DPB_OP_LARS, &args, NULL), DPB_OK);
+        assert_int_equal(dpb_op_launch(cpu_pair[run], DPB_OP_LARS, &args, NULL), DPB_OK);
         /* local rate: ||w|| / 2, times the gradient 2: the momentum is ||w|| */
         assert_float_equal(momentum[1], sqrt(1048576.0 + 1048575.0 / 4096.0), 1e-4);
     }
@@ -563,26 +561,6 @@ static void test_arguments(void **unused)
     assert_int_equal(dpb_op_args_check(DPB_OP_ADAGRAD, &one), DPB_OK);
 }
 
-static int open_devices(void **unused)
-{
-    (void)unused;
-    for (int i = 0; i < 2; i++) {
-        struct dpb_device_config config = {.local_size = 1, .threads = i + 1};
-
-        if (dpb_device_cpu_ops.open(&config, &device[i]) != DPB_OK)
-            return -1;
-    }
-    return 0;
-}
-
-static int close_devices(void **unused)
-{
-    (void)unused;
-    dpb_device_cpu_ops.close(device[0]);
-    dpb_device_cpu_ops.close(device[1]);
-    return 0;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -590,12 +568,13 @@ int main(void)
             cmocka_unit_test(test_lamb_by_hand),
             cmocka_unit_test(test_lars_by_hand),
             cmocka_unit_test(test_adagrad_by_hand),
-            cmocka_unit_test_setup_teardown(test_sgd_without_momentum, open_devices, close_devices),
-            cmocka_unit_test_setup_teardown(test_pytorch_figures, open_devices, close_devices),
-            cmocka_unit_test_setup_teardown(test_device_follows_reference, open_devices,
-                                            close_devices),
-            cmocka_unit_test_setup_teardown(test_norms_are_exact_enough, open_devices,
-                                            close_devices),
+            cmocka_unit_test_setup_teardown(test_sgd_without_momentum, cpu_pair_open,
+                                            cpu_pair_close),
+            cmocka_unit_test_setup_teardown(test_pytorch_figures, cpu_pair_open, cpu_pair_close),
+            cmocka_unit_test_setup_teardown(test_device_follows_reference, cpu_pair_open,
+                                            cpu_pair_close),
+            cmocka_unit_test_setup_teardown(test_norms_are_exact_enough, cpu_pair_open,
+                                            cpu_pair_close),
             cmocka_unit_test(test_arguments),
     };
 
