@@ -220,7 +220,8 @@ static dpb_status step_on(struct capture_device *self, const struct dpb_workload
     DPB_TRY(dpb_recorder_none_ops.open(&recorder, &launcher.recorder));
     DPB_TRY_GOTO(st, ops->open(&config, &workload), err_workload);
     DPB_TRY_GOTO(st, bind_parameters(self, ops->model(NULL), ops, workload), err_step);
-    DPB_TRY_GOTO(st, ops->forward(workload, batch, true, &result), err_step);
+    DPB_TRY_GOTO(st, dpb_forward_and_read(ops, &launcher, workload, batch, true, &result),
+                 err_step);
     st = ops->backward(workload, batch, 1.0f, gradient_ready, NULL);
 err_step:
     ops->close(workload);

@@ -203,7 +203,8 @@ struct dpb_forward_result fixture_step(struct fixture *fixture, float grad_scale
     struct dpb_forward_result result;
 
     fixture->ready_count = 0;
-    assert_int_equal(fixture->ops->forward(fixture->workload, &fixture->batch, true, &result),
+    assert_int_equal(dpb_forward_and_read(fixture->ops, &fixture->launcher, fixture->workload,
+                                          &fixture->batch, true, &result),
                      DPB_OK);
     assert_int_equal(fixture->ops->backward(fixture->workload, &fixture->batch, grad_scale,
                                             note_ready, fixture),

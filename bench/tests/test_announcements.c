@@ -105,7 +105,9 @@ static void check(const struct dpb_workload_ops *network, int64_t samples, enum 
         uses.model = fixture.model;
         uses.count = 0;
         fixture.batch.samples = samples;
-        assert_int_equal(network->forward(fixture.workload, &fixture.batch, true, &result), DPB_OK);
+        assert_int_equal(dpb_forward_and_read(network, &fixture.launcher, fixture.workload,
+                                              &fixture.batch, true, &result),
+                         DPB_OK);
         assert_int_equal(
                 network->backward(fixture.workload, &fixture.batch, 1.0f, ignore_ready, NULL),
                 DPB_OK);
@@ -132,7 +134,7 @@ static void test_in_mixed_precision(void **state)
 {
     (void)state;
     for (size_t n = 0; n < NETWORK_COUNT; n++)
-        if (networks[n]->flags & DPB_WORKLOAD_BF16)
+        if (networks[n]->flags & DPB_WORKLOAD_MIXED)
             check(networks[n], SAMPLES, DPB_BF16);
 }
 

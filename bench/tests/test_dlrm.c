@@ -389,16 +389,19 @@ static void test_batches_that_do_not_fit(void **state)
     fixture_open(&fixture, &dpb_device_cpu_ops, &tiny_ops, 2);
     log_collect();
     fixture.indices[4] = 5;
-    assert_int_equal(tiny_ops.forward(fixture.workload, &fixture.batch, true, &result),
+    assert_int_equal(dpb_forward_and_read(&tiny_ops, &fixture.launcher, fixture.workload,
+                                          &fixture.batch, true, &result),
                      DPB_ERR_USAGE);
     fixture.indices[4] = 4;
     fixture.label[1] = 2;
-    assert_int_equal(tiny_ops.forward(fixture.workload, &fixture.batch, true, &result),
+    assert_int_equal(dpb_forward_and_read(&tiny_ops, &fixture.launcher, fixture.workload,
+                                          &fixture.batch, true, &result),
                      DPB_ERR_USAGE);
     assert_true(log_has("label 2"));
     fixture.label[1] = 1;
     fixture.batch.samples = 3;
-    assert_int_equal(tiny_ops.forward(fixture.workload, &fixture.batch, true, &result),
+    assert_int_equal(dpb_forward_and_read(&tiny_ops, &fixture.launcher, fixture.workload,
+                                          &fixture.batch, true, &result),
                      DPB_ERR_USAGE);
     log_stop();
     fixture_close(&fixture);

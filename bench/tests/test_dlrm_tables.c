@@ -158,7 +158,8 @@ static dpb_status pass(void *ctx, int rank)
     struct member *member = &team->member[rank];
 
     member->ready_count = 0;
-    DPB_TRY(dpb_dlrm_forward(member->workload, &member->batch, true, &member->result));
+    DPB_TRY(dpb_dlrm_forward(member->workload, &member->batch, true, 0));
+    DPB_TRY(dpb_dlrm_read_result(member->workload, 0, &member->result));
     return dpb_dlrm_backward(member->workload, &member->batch,
                              team->scale * (float)team->group.size, note_ready, member);
 }

@@ -204,7 +204,8 @@ static double inference(struct fixture *fixture)
 {
     struct dpb_forward_result result;
 
-    assert_int_equal(fixture->ops->forward(fixture->workload, &fixture->batch, false, &result),
+    assert_int_equal(dpb_forward_and_read(fixture->ops, &fixture->launcher, fixture->workload,
+                                          &fixture->batch, false, &result),
                      DPB_OK);
     return result.loss_sum;
 }
@@ -362,7 +363,8 @@ static void test_one_value_per_channel(void **state)
     fixture.batch.samples = 1;
     assert_true(inference(&fixture) > 0.0);
     log_collect();
-    assert_int_equal(narrow.forward(fixture.workload, &fixture.batch, true, &result),
+    assert_int_equal(dpb_forward_and_read(&narrow, &fixture.launcher, fixture.workload,
+                                          &fixture.batch, true, &result),
                      DPB_ERR_USAGE);
     log_stop();
     assert_true(log_has("one sample of 2x2 pixels leaves layer \"bn\" one value per channel"));

@@ -78,7 +78,8 @@ static void test_splits_add_up_to_the_same_bits(void **state)
         }
         assert_memory_equal(sum, whole, (size_t)fixture.elements * sizeof(float));
         set_slice(&fixture, 0, 64);
-        assert_int_equal(fixture.ops->forward(fixture.workload, &fixture.batch, true, &result),
+        assert_int_equal(dpb_forward_and_read(fixture.ops, &fixture.launcher, fixture.workload,
+                                              &fixture.batch, true, &result),
                          DPB_OK);
         whole_loss = result.loss_sum;
         assert_true(loss == whole_loss);
@@ -220,7 +221,8 @@ static void test_seed_and_batch_checks(void **state)
     assert_int_equal(a.ops->activation_bytes(a.workload), a.elements);
     log_collect();
     a.batch.samples = 3;
-    assert_int_equal(a.ops->forward(a.workload, &a.batch, true, &result), DPB_ERR_USAGE);
+    assert_int_equal(dpb_forward_and_read(a.ops, &a.launcher, a.workload, &a.batch, true, &result),
+                     DPB_ERR_USAGE);
     log_stop();
     fixture_close(&a);
     fixture_close(&b);

@@ -245,7 +245,8 @@ static void test_inference_gives_the_same_result_without_pool_indices(void **sta
     (void)state;
     open_cnn(&fixture, 2);
     training = fixture_step(&fixture, 0.5f);
-    assert_int_equal(fixture.ops->forward(fixture.workload, &fixture.batch, false, &inference),
+    assert_int_equal(dpb_forward_and_read(fixture.ops, &fixture.launcher, fixture.workload,
+                                          &fixture.batch, false, &inference),
                      DPB_OK);
     assert_int_equal(test_reference_device_launches(fixture.device, DPB_OP_POOL_MAX_FWD), 2);
     assert_int_equal(test_reference_device_pool_indices(fixture.device), 1);
@@ -295,7 +296,9 @@ static void test_backward_stops_when_ready_fails(void **state)
 
     (void)state;
     open_cnn(&fixture, 1);
-    assert_int_equal(fixture.ops->forward(fixture.workload, &fixture.batch, true, &result), DPB_OK);
+    assert_int_equal(dpb_forward_and_read(fixture.ops, &fixture.launcher, fixture.workload,
+                                          &fixture.batch, true, &result),
+                     DPB_OK);
     assert_int_equal(fixture.ops->backward(fixture.workload, &fixture.batch, 1.0f,
                                            fail_at_fc1_weight, &calls),
                      DPB_ERR_TIMEOUT);
@@ -319,16 +322,19 @@ static void test_batches_that_do_not_fit(void **state)
     open_mlp(&fixture, 2);
     log_collect();
     fixture.batch.samples = 3;
-    assert_int_equal(fixture.ops->forward(fixture.workload, &fixture.batch, true, &result),
+    assert_int_equal(dpb_forward_and_read(fixture.ops, &fixture.launcher, fixture.workload,
+                                          &fixture.batch, true, &result),
                      DPB_ERR_USAGE);
     assert_true(log_has("a batch of 3 samples does not fit, there is room for 2"));
     fixture.batch.samples = 2;
     fixture.label[1] = 10;
-    assert_int_equal(fixture.ops->forward(fixture.workload, &fixture.batch, true, &result),
+    assert_int_equal(dpb_forward_and_read(fixture.ops, &fixture.launcher, fixture.workload,
+                                          &fixture.batch, true, &result),
                      DPB_ERR_USAGE);
     assert_true(log_has("sample 1 has label 10, but there are 10 classes"));
     fixture.label[1] = -1;
-    assert_int_equal(fixture.ops->forward(fixture.workload, &fixture.batch, true, &result),
+    assert_int_equal(dpb_forward_and_read(fixture.ops, &fixture.launcher, fixture.workload,
+                                          &fixture.batch, true, &result),
                      DPB_ERR_USAGE);
     assert_int_equal(result.correct, 99);
     log_stop();

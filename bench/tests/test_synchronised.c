@@ -62,8 +62,8 @@ static void step(void *ctx, int r)
     struct fixture *fixture = &ranks->fixture[r];
 
     fixture->ready_count = 0;
-    ranks->status[r] =
-            fixture->ops->forward(fixture->workload, &fixture->batch, true, &ranks->result[r]);
+    ranks->status[r] = dpb_forward_and_read(fixture->ops, &fixture->launcher, fixture->workload,
+                                            &fixture->batch, true, &ranks->result[r]);
     if (ranks->status[r] == DPB_OK)
         ranks->status[r] = fixture->ops->backward(fixture->workload, &fixture->batch, SCALE,
                                                   note_ready, fixture);
@@ -211,7 +211,8 @@ static void test_inference_exchanges_nothing(void **state)
     assert_non_null(ranks);
     open_ranks(ranks, &tiny_network_ops, samples, 2);
     fixture = &ranks->fixture[0];
-    assert_int_equal(fixture->ops->forward(fixture->workload, &fixture->batch, false, &result),
+    assert_int_equal(dpb_forward_and_read(fixture->ops, &fixture->launcher, fixture->workload,
+                                          &fixture->batch, false, &result),
                      DPB_OK);
     assert_true(result.loss_sum > 0.0);
     assert_int_equal(ranks->threads.exchanges, 0);

@@ -47,6 +47,7 @@ static const struct dpb_workload_ops image_ops = {
         .bind = dpb_network_bind,
         .init_params = dpb_network_init_params,
         .forward = dpb_network_forward,
+        .read_result = dpb_network_read_result,
         .backward = dpb_network_backward,
         .activation_bytes = dpb_network_activation_bytes,
 };

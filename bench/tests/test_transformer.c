@@ -85,7 +85,8 @@ static void test_a_reported_gradient_is_complete(void **state)
         snapshot.fixture = &fixture;
         snapshot.grads = calloc((size_t)fixture.elements, sizeof(float));
         assert_non_null(snapshot.grads);
-        assert_int_equal(fixture.ops->forward(fixture.workload, &fixture.batch, true, &result),
+        assert_int_equal(dpb_forward_and_read(fixture.ops, &fixture.launcher, fixture.workload,
+                                              &fixture.batch, true, &result),
                          DPB_OK);
         assert_int_equal(fixture.ops->backward(fixture.workload, &fixture.batch, 0.5f,
                                                take_snapshot, &snapshot),
@@ -288,7 +289,8 @@ static void test_backward_stops_when_ready_fails(void **state)
         int calls = 0;
 
         open_spread(&fixture, tiny[i], 1);
-        assert_int_equal(fixture.ops->forward(fixture.workload, &fixture.batch, true, &result),
+        assert_int_equal(dpb_forward_and_read(fixture.ops, &fixture.launcher, fixture.workload,
+                                              &fixture.batch, true, &result),
                          DPB_OK);
         assert_int_equal(
                 fixture.ops->backward(fixture.workload, &fixture.batch, 1.0f, fail_at_last, &calls),
@@ -304,7 +306,8 @@ static void check_refused(struct fixture *fixture, int32_t *value, int32_t bad, 
     int32_t good = *value;
 
     *value = bad;
-    assert_int_equal(fixture->ops->forward(fixture->workload, &fixture->batch, true, &result),
+    assert_int_equal(dpb_forward_and_read(fixture->ops, &fixture->launcher, fixture->workload,
+                                          &fixture->batch, true, &result),
                      DPB_ERR_USAGE);
     assert_true(log_has(text));
     assert_int_equal(result.correct, 99);
@@ -326,7 +329,8 @@ static void test_batches_that_do_not_fit(void **state)
     check_refused(&fixture, &fixture.predict_token[3], 37, "sample 1 has predicted token 37");
     check_refused(&fixture, &fixture.label[1], 2, "sample 1 has label 2, which is not below 2");
     fixture.batch.samples = 3;
-    assert_int_equal(fixture.ops->forward(fixture.workload, &fixture.batch, true, &result),
+    assert_int_equal(dpb_forward_and_read(fixture.ops, &fixture.launcher, fixture.workload,
+                                          &fixture.batch, true, &result),
                      DPB_ERR_USAGE);
     assert_true(log_has("a batch of 3 samples does not fit, there is room for 2"));
     log_stop();

@@ -42,7 +42,8 @@ static double loss_of(struct fixture *fixture, bool training)
 {
     struct dpb_forward_result result;
 
-    assert_int_equal(fixture->ops->forward(fixture->workload, &fixture->batch, training, &result),
+    assert_int_equal(dpb_forward_and_read(fixture->ops, &fixture->launcher, fixture->workload,
+                                          &fixture->batch, training, &result),
                      DPB_OK);
     return result.loss_sum;
 }

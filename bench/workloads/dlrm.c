@@ -76,11 +76,12 @@ int64_t dpb_dlrm_activation_bytes(dpb_workload *workload)
     return dpb_dlrm_activation_bytes_for(net->list, &net->sizes);
 }
 
-static dpb_status take_all(struct dlrm *net)
+static dpb_status take_all(struct dlrm *net, int64_t slots)
 {
     dpb_device *device = net->launcher->device;
     size_t index_bytes = ids_bytes(net->list, net->sizes.batch_max);
     int64_t bytes[BUFFERS];
+    void *ids;
 
     buffer_bytes(net->list, &net->sizes, bytes);
     for (int b = 0; b < BUFFERS; b++) {
@@ -92,13 +93,16 @@ static dpb_status take_all(struct dlrm *net)
     }
     if (index_bytes == 0)
         return DPB_OK;
-    net->ids = malloc(index_bytes);
-    if (!net->ids) {
-        dpb_error("workload \"%s\": out of memory", net->base.ops->name);
-        return DPB_ERR_NO_MEMORY;
-    }
-    memset(net->ids, 0, index_bytes); /* page faults now, not in a timed step */
-    return DPB_OK;
+    DPB_TRY(dpb_device_get_ops(device)->alloc(device, index_bytes, &ids));
+    net->ids = ids;
+    return dpb_handover_open(&net->handover, net->launcher, slots, index_bytes);
+}
+
+static dpb_status open_results(struct dlrm *net, int64_t slots)
+{
+    const struct dpb_said most = {.samples = net->sizes.batch_max, .losses = 1, .classes = 1};
+
+    return dpb_results_open(net->launcher, slots, &most, &net->results);
 }
 
 void dpb_dlrm_close(dpb_workload *workload)
@@ -111,8 +115,11 @@ void dpb_dlrm_close(dpb_workload *workload)
         if (net->buffer[b])
             dpb_device_get_ops(net->launcher->device)->free(net->launcher->device, net->buffer[b]);
     }
+    if (net->ids)
+        dpb_device_get_ops(net->launcher->device)->free(net->launcher->device, net->ids);
     dpb_dlrm_tables_close(net->tables);
-    free(net->ids);
+    dpb_handover_close(&net->handover);
+    dpb_results_close(net->results);
     free(net);
 }
 
@@ -160,7 +167,8 @@ dpb_status dpb_dlrm_open(const struct dpb_workload_ops *ops, const struct dpb_dl
                                              .precision = config->precision,
                                              .optimizer = config->optimizer};
     DPB_TRY_GOTO(st, check_device(net), err);
-    DPB_TRY_GOTO(st, take_all(net), err_memory);
+    DPB_TRY_GOTO(st, take_all(net, config->results), err_memory);
+    DPB_TRY_GOTO(st, open_results(net, config->results), err_memory);
     if (list->shape.where != DPB_DLRM_TABLES_DENSE) {
         net->sizes.rank = config->ranks->rank;
         net->sizes.ranks = config->ranks->size;
@@ -191,9 +199,7 @@ dpb_status dpb_dlrm_init_params(dpb_workload *workload, uint64_t seed)
     struct dlrm *net = dlrm_of(workload);
 
     dpb_dlrm_list_init_params(net->list, seed, net->param);
-    if (net->tables)
-        dpb_dlrm_tables_init(net->tables, seed);
-    return DPB_OK;
+    return net->tables ? dpb_dlrm_tables_init(net->tables, seed) : DPB_OK;
 }
 
 /* ---- the parts ---- */
@@ -214,11 +220,15 @@ static struct dpb_tensor table_of(const struct dlrm *net, float *const *of, int 
 static dpb_status tables_forward(const struct dlrm *net, const struct dpb_batch *batch)
 {
     const struct dpb_dlrm_shape *shape = &net->list->shape;
+    const int32_t *indices = dpb_batch_on_host(batch)->indices;
+    int32_t *ids = dpb_handover_begin(&net->handover, net->slot, net->ids);
 
     for (int64_t i = 0; i < batch->samples; i++) {
         for (int t = 0; t < shape->tables; t++)
-            net->ids[t * batch->samples + i] = batch->indices[i * shape->tables + t];
+            ids[t * batch->samples + i] = indices[i * shape->tables + t];
     }
+    DPB_TRY(dpb_handover_end(&net->handover, net->slot, net->ids,
+                             ids_bytes(net->list, batch->samples)));
     for (int t = 0; t < shape->tables; t++) {
         DPB_TRY(dpb_param_use(net->watch, t, DPB_PASS_FORWARD));
         struct dpb_embedding_args args = {.table = table_of(net, net->param, t),
@@ -312,37 +322,49 @@ static dpb_status vectors_forward(const struct dlrm *net, const struct dpb_batch
 }
 
 dpb_status dpb_dlrm_forward(dpb_workload *workload, const struct dpb_batch *batch, bool training,
-                            struct dpb_forward_result *result)
+                            int64_t slot)
 {
     struct dlrm *net = dlrm_of(workload);
     const struct dpb_launcher *launcher = net->launcher;
-    const float *logits = logits_of(net), *loss = net->buffer[LOSS];
-    struct dpb_forward_result sum = {0};
+    const struct dpb_said said = {.samples = batch->samples,
+                                  .loss = net->buffer[LOSS],
+                                  .losses = 1,
+                                  .value = logits_of(net),
+                                  .classes = 1,
+                                  .value_stride = 1,
+                                  .label = batch->label,
+                                  .label_stride = 1};
     struct dpb_interaction_args pairs;
     struct dpb_sigmoid_bce_args bce;
 
     (void)training;
     DPB_TRY(dpb_batch_check(net->base.ops, &net->list->model, net->sizes.batch_max, batch));
+    net->slot = slot;
     DPB_TRY(vectors_forward(net, batch));
     if (batch->samples == 0) {
-        *result = sum;
+        DPB_TRY(dpb_results_keep(net->results, slot, &said));
         return dpb_params_use_all(net->watch, &net->list->model);
     }
     pairs = interaction_args(net, batch->samples, net->buffer[PAIRS], NULL);
     DPB_TRY(dpb_launch(launcher, "interact.fwd", DPB_OP_INTERACTION_FWD, &pairs));
     DPB_TRY(top_forward(net, batch->samples));
-    bce = (struct dpb_sigmoid_bce_args){.logits = dpb_tensor_2d((float *)logits, batch->samples, 1),
-                                        .label = batch->label,
-                                        .loss = net->buffer[LOSS]};
+    bce = (struct dpb_sigmoid_bce_args){
+            .logits = dpb_tensor_2d((float *)said.value, batch->samples, 1),
+            .label = batch->label,
+            .loss = net->buffer[LOSS]};
     DPB_TRY(dpb_launch(launcher, "loss.fwd", DPB_OP_SIGMOID_BCE_FWD, &bce));
+    return dpb_results_keep(net->results, slot, &said);
+}
 
-    DPB_TRY(dpb_device_get_ops(launcher->device)->stream_sync(launcher->stream));
-    for (int64_t i = 0; i < batch->samples; i++) {
-        sum.loss_sum += (double)loss[i];
-        sum.correct += batch->label[i] ? logits[i] > 0.0f : logits[i] <= 0.0f;
-    }
-    *result = sum;
-    return DPB_OK;
+dpb_status dpb_dlrm_read_result(dpb_workload *workload, int64_t slot,
+                                struct dpb_forward_result *result)
+{
+    return dpb_results_read(dlrm_of(workload)->results, slot, result);
+}
+
+bool dpb_dlrm_needs_host(dpb_workload *workload)
+{
+    return dlrm_of(workload)->tables != NULL;
 }
 
 /* The backward pass of no samples: what is sent is sent when other ranks send it. */

@@ -17,7 +17,11 @@ void dpb_dlrm_close(dpb_workload *workload);
 void dpb_dlrm_bind(dpb_workload *workload, float *const *param, float *const *grad);
 dpb_status dpb_dlrm_init_params(dpb_workload *workload, uint64_t seed);
 dpb_status dpb_dlrm_forward(dpb_workload *workload, const struct dpb_batch *batch, bool training,
-                            struct dpb_forward_result *result);
+                            int64_t slot);
+dpb_status dpb_dlrm_read_result(dpb_workload *workload, int64_t slot,
+                                struct dpb_forward_result *result);
+/* With tables that are not parameters: the host counts the rows that a batch uses. */
+bool dpb_dlrm_needs_host(dpb_workload *workload);
 dpb_status dpb_dlrm_backward(dpb_workload *workload, const struct dpb_batch *batch,
                              float grad_scale, dpb_grad_ready ready, void *ctx);
 bool dpb_dlrm_state(dpb_workload *workload, int index, struct dpb_workload_state *state);

@@ -80,7 +80,7 @@ const struct dpb_workload_ops dpb_workload_dlrm_mlperf_ops = {
         .version = DPB_WORKLOAD_OPS_VERSION,
         .name = NAME,
         .summary = "recommendation: tables spread over the ranks, whose rows all-to-all exchanges",
-        .flags = DPB_WORKLOAD_BF16,
+        .flags = DPB_WORKLOAD_MIXED,
         .options = &options_table,
         /* the script's, whose batch of 2048 is for one machine */
         .training = {.lr = 1.0, .momentum = 0.0, .weight_decay = 0.0, .batch_per_rank = 256},
@@ -90,6 +90,8 @@ const struct dpb_workload_ops dpb_workload_dlrm_mlperf_ops = {
         .bind = dpb_dlrm_bind,
         .init_params = dpb_dlrm_init_params,
         .forward = dpb_dlrm_forward,
+        .read_result = dpb_dlrm_read_result,
+        .needs_host = dpb_dlrm_needs_host,
         .backward = dpb_dlrm_backward,
         .state = dpb_dlrm_state,
         .update = dpb_dlrm_update,

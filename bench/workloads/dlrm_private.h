@@ -4,6 +4,7 @@
 
 #include "dlrm.h"
 #include "dlrm_tables.h"
+#include "handover.h"
 
 enum buffer {
     EMBEDDED,      /* [tables, samples, length] */
@@ -37,9 +38,11 @@ struct dlrm {
     struct dpb_workload_sizes sizes;
     float *param[DPB_DLRM_PARAMS_MAX], *grad[DPB_DLRM_PARAMS_MAX];
     void *buffer[BUFFERS];
-    /* of tables that are parameters: [tables, samples], the batch's indices turned round; the
-     * host's memory */
+    /* of tables that are parameters: [tables, samples], the batch's indices turned round */
     int32_t *ids;
+    struct dpb_handover handover; /* to them */
+    struct dpb_results *results;
+    int64_t slot;                   /* of the forward pass under way */
     struct dpb_dlrm_tables *tables; /* NULL where they are parameters */
 };
 

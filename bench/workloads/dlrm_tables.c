@@ -28,9 +28,13 @@ struct dpb_dlrm_tables {
     float *table[DPB_DLRM_TABLES_MAX];   /* NULL: on another rank */
     float *squares[DPB_DLRM_TABLES_MAX]; /* Adagrad's sums, per element or per row */
     int32_t *number;                     /* [ranks] blocks; shared memory, as `row` */
+    /* What the host has of `number`: on an accelerator a copy, else the same memory. */
+    int32_t *host_number;
     float *row;      /* [ranks] blocks: rows on their way forward, gradients on their way back */
     float *gradient; /* of the distinct rows of one table: [ranks * samples_max, length] */
     int32_t *which;  /* the row there of every occurrence */
+    int32_t *host_which; /* as host_number */
+    void *host_memory;   /* of these two; NULL where they are the device's */
     struct dpb_dlrm_distinct distinct;
     int64_t samples; /* of this rank in the last batch */
     int numbers_under_way, rows_under_way;
@@ -125,12 +129,30 @@ static dpb_status take_shared(struct dpb_dlrm_tables *tables, int64_t elements, 
     return tables->ranks->alloc(tables->ranks->ctx, (size_t)elements * 4, memory);
 }
 
+static dpb_status take_host(struct dpb_dlrm_tables *tables, int64_t most)
+{
+    const int64_t numbers = tables->layout.ranks * tables->layout.number_block;
+    void *memory;
+
+    if (dpb_device_is_host(tables->launcher->device)) {
+        tables->host_number = tables->number;
+        tables->host_which = tables->which;
+        return DPB_OK;
+    }
+    DPB_TRY(dpb_device_host_alloc(tables->launcher->device,
+                                  (size_t)(numbers + most) * sizeof(int32_t), &memory));
+    tables->host_memory = memory;
+    tables->host_number = memory;
+    tables->host_which = tables->host_number + numbers;
+    return DPB_OK;
+}
+
 static dpb_status take_all(struct dpb_dlrm_tables *tables)
 {
     const struct dpb_dlrm_shape *shape = &tables->list->shape;
     const struct layout *layout = &tables->layout;
     int64_t most = occurrences_max(layout);
-    void *shared;
+    void *shared, *which;
 
     DPB_TRY(take_shared(tables, layout->ranks * layout->number_block, &shared));
     tables->number = shared;
@@ -143,13 +165,15 @@ static dpb_status take_all(struct dpb_dlrm_tables *tables)
         DPB_TRY(take(tables, squares_elements(shape, &tables->optimizer, t), &tables->squares[t]));
     }
     DPB_TRY(take(tables, most * shape->length, &tables->gradient));
-    tables->which = malloc((size_t)most * sizeof(*tables->which));
-    if (!tables->which || dpb_dlrm_distinct_open(most, &tables->distinct) < 0) {
+    DPB_TRY(dpb_device_get_ops(tables->launcher->device)
+                    ->alloc(tables->launcher->device, (size_t)most * sizeof(*tables->which),
+                            &which));
+    tables->which = which;
+    if (dpb_dlrm_distinct_open(most, &tables->distinct) < 0) {
         dpb_error("workload \"%s\": out of memory", tables->name);
         return DPB_ERR_NO_MEMORY;
     }
-    memset(tables->which, 0, (size_t)most * sizeof(*tables->which));
-    return DPB_OK;
+    return take_host(tables, most);
 }
 
 static void log_placement(const struct dpb_dlrm_tables *tables)
@@ -224,17 +248,44 @@ void dpb_dlrm_tables_close(struct dpb_dlrm_tables *tables)
     }
     if (tables->gradient)
         dpb_device_get_ops(device)->free(device, tables->gradient);
+    if (tables->which)
+        dpb_device_get_ops(device)->free(device, tables->which);
+    if (tables->host_memory)
+        dpb_device_host_free(device, tables->host_memory);
     dpb_dlrm_distinct_release(&tables->distinct);
-    free(tables->which);
     free(tables);
 }
 
-void dpb_dlrm_tables_init(struct dpb_dlrm_tables *tables, uint64_t seed)
+/* Through memory of the host's, unless the device's is that. */
+static dpb_status init_table(struct dpb_dlrm_tables *tables, int t, uint64_t seed)
 {
-    for (int t = 0; t < tables->list->shape.tables; t++) {
-        if (tables->table[t])
-            dpb_dlrm_list_init_table(tables->list, t, seed, tables->table[t]);
+    const struct dpb_dlrm_shape *shape = &tables->list->shape;
+    const size_t bytes = (size_t)(shape->table_rows[t] * shape->length) * sizeof(float);
+    float *made;
+    dpb_status st;
+
+    if (dpb_device_is_host(tables->launcher->device)) {
+        dpb_dlrm_list_init_table(tables->list, t, seed, tables->table[t]);
+        return DPB_OK;
     }
+    made = malloc(bytes);
+    if (!made) {
+        dpb_error("workload \"%s\": out of memory for %zu bytes of table %d", tables->name, bytes,
+                  t);
+        return DPB_ERR_NO_MEMORY;
+    }
+    dpb_dlrm_list_init_table(tables->list, t, seed, made);
+    st = dpb_copy_now(tables->launcher, tables->table[t], made, bytes);
+    free(made);
+    return st;
+}
+
+dpb_status dpb_dlrm_tables_init(struct dpb_dlrm_tables *tables, uint64_t seed)
+{
+    for (int t = 0; t < tables->list->shape.tables; t++)
+        if (tables->table[t])
+            DPB_TRY(init_table(tables, t, seed));
+    return DPB_OK;
 }
 
 bool dpb_dlrm_tables_state(const struct dpb_dlrm_tables *tables, int index,
@@ -272,10 +323,16 @@ static int32_t *numbers_of(const struct dpb_dlrm_tables *tables, int rank)
     return tables->number + rank * tables->layout.number_block;
 }
 
+/* The same as the host has it. */
+static int32_t *host_numbers_of(const struct dpb_dlrm_tables *tables, int rank)
+{
+    return tables->host_number + rank * tables->layout.number_block;
+}
+
 /* Samples of the rank that a block of numbers came from. */
 static int64_t samples_of(const struct dpb_dlrm_tables *tables, int rank)
 {
-    return numbers_of(tables, rank)[0];
+    return host_numbers_of(tables, rank)[0];
 }
 
 /* What block `rank` of a sender with so many samples has for table t. */
@@ -283,6 +340,24 @@ static int32_t *table_numbers(const struct dpb_dlrm_tables *tables, int rank, in
                               int64_t samples)
 {
     return numbers_of(tables, rank) + 1 + tables->placement.slot_of[t] * samples;
+}
+
+static int32_t *host_table_numbers(const struct dpb_dlrm_tables *tables, int rank, int t,
+                                   int64_t samples)
+{
+    return host_numbers_of(tables, rank) + 1 + tables->placement.slot_of[t] * samples;
+}
+
+/* All blocks of numbers between the device and the host. */
+static dpb_status copy_numbers(const struct dpb_dlrm_tables *tables, bool to_host)
+{
+    const size_t bytes =
+            (size_t)(tables->layout.ranks * tables->layout.number_block) * sizeof(*tables->number);
+
+    if (tables->host_number == tables->number)
+        return DPB_OK;
+    return dpb_copy_now(tables->launcher, to_host ? tables->host_number : tables->number,
+                        to_host ? tables->number : tables->host_number, bytes);
 }
 
 static float *table_rows(const struct dpb_dlrm_tables *tables, int rank, int t, int64_t samples)
@@ -313,6 +388,7 @@ static dpb_status wait_for(struct dpb_dlrm_tables *tables, int exchange)
 /* The blocks of numbers that have come say how many samples their senders have. */
 static dpb_status check_numbers(const struct dpb_dlrm_tables *tables)
 {
+    DPB_TRY(copy_numbers(tables, true));
     for (int r = 0; r < tables->layout.ranks; r++) {
         int64_t samples = samples_of(tables, r);
 
@@ -368,23 +444,25 @@ static dpb_status look_up(const struct dpb_dlrm_tables *tables, int t, const int
 }
 
 /* The batch's numbers, turned round, in the blocks of the ranks that have the tables. */
-static void write_numbers(struct dpb_dlrm_tables *tables, const struct dpb_batch *batch)
+static dpb_status write_numbers(struct dpb_dlrm_tables *tables, const struct dpb_batch *batch)
 {
     const struct dpb_dlrm_shape *shape = &tables->list->shape;
+    const int32_t *indices = dpb_batch_on_host(batch)->indices;
 
     tables->samples = batch->samples;
     for (int r = 0; r < tables->layout.ranks; r++) {
         if (shape->where == DPB_DLRM_TABLES_SHARDED || r == tables->ranks->rank)
-            numbers_of(tables, r)[0] = (int32_t)batch->samples;
+            host_numbers_of(tables, r)[0] = (int32_t)batch->samples;
     }
     for (int t = 0; t < shape->tables; t++) {
         int owner = tables->placement.rank_of[t];
-        int32_t *to =
-                table_numbers(tables, owner < 0 ? tables->ranks->rank : owner, t, batch->samples);
+        int32_t *to = host_table_numbers(tables, owner < 0 ? tables->ranks->rank : owner, t,
+                                         batch->samples);
 
         for (int64_t i = 0; i < batch->samples; i++)
-            to[i] = batch->indices[i * shape->tables + t];
+            to[i] = indices[i * shape->tables + t];
     }
+    return copy_numbers(tables, false);
 }
 
 static dpb_status fetch_sharded(struct dpb_dlrm_tables *tables)
@@ -408,7 +486,7 @@ dpb_status dpb_dlrm_tables_fetch(struct dpb_dlrm_tables *tables, const struct dp
 {
     const struct dpb_dlrm_shape *shape = &tables->list->shape;
 
-    write_numbers(tables, batch);
+    DPB_TRY(write_numbers(tables, batch));
     if (shape->where == DPB_DLRM_TABLES_SHARDED)
         return fetch_sharded(tables);
     for (int t = 0; t < shape->tables; t++)
@@ -458,10 +536,13 @@ static dpb_status sum_gradients(struct dpb_dlrm_tables *tables, int t)
     for (int r = 0; r < tables->layout.ranks; r++) {
         int64_t samples = samples_of(tables, r);
 
-        dpb_dlrm_distinct_add(&tables->distinct, table_numbers(tables, r, t, samples), samples,
-                              tables->which + at);
+        dpb_dlrm_distinct_add(&tables->distinct, host_table_numbers(tables, r, t, samples), samples,
+                              tables->host_which + at);
         at += samples;
     }
+    if (tables->host_which != tables->which && at > 0)
+        DPB_TRY(dpb_copy_now(tables->launcher, tables->which, tables->host_which,
+                             (size_t)at * sizeof(*tables->which)));
     args.dtable = dpb_tensor_2d(tables->gradient, tables->distinct.count, length);
     at = 0;
     for (int r = 0; r < tables->layout.ranks; r++) {

@@ -37,7 +37,7 @@ dpb_status dpb_dlrm_tables_open(const char *name, const struct dpb_dlrm_list *li
                                 const struct dpb_workload_config *config,
                                 struct dpb_dlrm_tables **tables);
 void dpb_dlrm_tables_close(struct dpb_dlrm_tables *tables);
-void dpb_dlrm_tables_init(struct dpb_dlrm_tables *tables, uint64_t seed);
+dpb_status dpb_dlrm_tables_init(struct dpb_dlrm_tables *tables, uint64_t seed);
 
 /* Forward, with a rank's samples, of which there may be none: between the two, rows travel.
  * `embedded`: [tables, samples, D]. */

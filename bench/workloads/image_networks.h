@@ -65,6 +65,8 @@ const struct dpb_layer_list *dpb_image_lists_get(struct dpb_image_lists *lists,
             .bind = dpb_network_bind,                                                              \
             .init_params = dpb_network_init_params,                                                \
             .forward = dpb_network_forward,                                                        \
+            .read_result = dpb_network_read_result,                                                \
+            .needs_host = dpb_network_needs_host,                                                  \
             .backward = dpb_network_backward,                                                      \
             .state = dpb_network_state,                                                            \
             .activation_bytes = dpb_network_activation_bytes,                                      \

@@ -40,6 +40,8 @@ struct integers {
     int8_t *pattern[DPB_LAYER_PARAMS_MAX]; /* v(p, .) */
     int8_t *patterns;                      /* the memory of all of them */
     int64_t bytes;
+    float *made; /* accelerator: a gradient, made on the host */
+    struct dpb_forward_result *results;
 };
 
 static struct integers *integers_of(dpb_workload *workload)
@@ -91,6 +93,8 @@ static void close_workload(dpb_workload *workload)
 
     if (!net)
         return;
+    free(net->results);
+    free(net->made);
     free(net->patterns);
     free(net);
 }
@@ -99,7 +103,7 @@ static dpb_status open_workload(const struct dpb_workload_config *config, dpb_wo
 {
     const struct dpb_layer_list *list = dpb_mnist_cnn_layers();
     struct integers *net;
-    int64_t at = 0;
+    int64_t at = 0, largest = 0;
 
     DPB_TRY(dpb_layer_list_check(list, "integers"));
     net = calloc(1, sizeof(*net));
@@ -110,10 +114,17 @@ static dpb_status open_workload(const struct dpb_workload_config *config, dpb_wo
     net->launcher = config->launcher;
     net->watch = config->watch;
     net->batch_max = config->batch_max;
-    for (int p = 0; p < list->param_count; p++)
+    for (int p = 0; p < list->param_count; p++) {
         net->bytes += list->param[p].numel;
+        largest = list->param[p].numel > largest ? list->param[p].numel : largest;
+    }
     net->patterns = malloc((size_t)net->bytes);
-    if (!net->patterns)
+    net->results =
+            calloc((size_t)(config->results > 0 ? config->results : 1), sizeof(*net->results));
+    if (!dpb_device_is_host(config->launcher->device))
+        net->made = calloc((size_t)largest, sizeof(*net->made));
+    if (!net->patterns || !net->results ||
+        (!net->made && !dpb_device_is_host(config->launcher->device)))
         goto err_memory;
     for (int p = 0; p < list->param_count; p++) {
         net->pattern[p] = net->patterns + at;
@@ -155,7 +166,7 @@ static dpb_status init_params(dpb_workload *workload, uint64_t seed)
 
 /* A sample's loss is an integer in [0, 16] of its own; nothing is classified. */
 static dpb_status forward(dpb_workload *workload, const struct dpb_batch *batch, bool training,
-                          struct dpb_forward_result *result)
+                          int64_t slot)
 {
     struct integers *net = integers_of(workload);
     struct dpb_forward_result sum = {0};
@@ -165,15 +176,28 @@ static dpb_status forward(dpb_workload *workload, const struct dpb_batch *batch,
     DPB_TRY(dpb_params_use_all(net->watch, &net->list->model));
     for (int64_t i = 0; i < batch->samples; i++)
         sum.loss_sum += (double)(hash(~(uint64_t)batch->sample_ids[i]) % LOSS_VALUES);
-    *result = sum;
+    net->results[slot] = sum;
     return DPB_OK;
 }
 
-static void fill_gradient(const struct integers *net, int param, const int32_t sum[GROUPS],
-                          float scale)
+static dpb_status read_result(dpb_workload *workload, int64_t slot,
+                              struct dpb_forward_result *result)
+{
+    *result = integers_of(workload)->results[slot];
+    return DPB_OK;
+}
+
+static bool needs_host(dpb_workload *workload)
+{
+    (void)workload;
+    return true;
+}
+
+static dpb_status fill_gradient(const struct integers *net, int param, const int32_t sum[GROUPS],
+                                float scale)
 {
     const int8_t *pattern = net->pattern[param];
-    float *grad = net->grad[param];
+    float *grad = net->made ? net->made : net->grad[param];
     int64_t count = net->list->param[param].numel;
     int64_t whole = count - count % GROUPS;
 
@@ -184,6 +208,9 @@ static void fill_gradient(const struct integers *net, int param, const int32_t s
     }
     for (int64_t i = whole; i < count; i++)
         grad[i] = (float)(sum[i % GROUPS] * pattern[i]) * scale;
+    return net->made ? dpb_copy_now(net->launcher, net->grad[param], grad,
+                                    (size_t)count * sizeof(*grad))
+                     : DPB_OK;
 }
 
 static dpb_status backward(dpb_workload *workload, const struct dpb_batch *batch, float grad_scale,
@@ -191,6 +218,7 @@ static dpb_status backward(dpb_workload *workload, const struct dpb_batch *batch
 {
     struct integers *net = integers_of(workload);
     int32_t sum[GROUPS] = {0};
+    dpb_status st;
 
     for (int64_t i = 0; i < batch->samples; i++) {
         for (int g = 0; g < GROUPS; g++)
@@ -203,8 +231,9 @@ static dpb_status backward(dpb_workload *workload, const struct dpb_batch *batch
         DPB_TRY(dpb_param_use(net->watch, p, DPB_PASS_BACKWARD));
         dpb_range_begin(net->launcher->recorder, DPB_LANE_HOST, DPB_EVENT_COMPUTE,
                         p == layer->bias ? layer->op.bwd_bias : layer->op.bwd_weights, -1);
-        fill_gradient(net, p, sum, grad_scale);
+        st = fill_gradient(net, p, sum, grad_scale);
         dpb_range_end(net->launcher->recorder, DPB_LANE_HOST);
+        DPB_TRY(st);
         DPB_TRY(ready(ctx, p));
     }
     return DPB_OK;
@@ -227,6 +256,8 @@ const struct dpb_workload_ops dpb_workload_integers_ops = {
         .bind = bind_memory,
         .init_params = init_params,
         .forward = forward,
+        .read_result = read_result,
+        .needs_host = needs_host,
         .backward = backward,
         .activation_bytes = activation_bytes,
 };

@@ -24,7 +24,7 @@ const struct dpb_workload_ops dpb_workload_mnist_cnn_ops = {
         .version = DPB_WORKLOAD_OPS_VERSION,
         .name = "mnist-cnn",
         .summary = "two convolutions and two linear layers on 28x28 images, 1.2 M parameters",
-        .flags = DPB_WORKLOAD_BF16,
+        .flags = DPB_WORKLOAD_MIXED,
         /* Two epochs of Fashion-MNIST in global batches of 128: 89.5 % of the test images. */
         .training = {.lr = 0.02, .momentum = 0.9, .weight_decay = 0.0, .batch_per_rank = 64},
         .model = model,
@@ -33,6 +33,7 @@ const struct dpb_workload_ops dpb_workload_mnist_cnn_ops = {
         .bind = dpb_network_bind,
         .init_params = dpb_network_init_params,
         .forward = dpb_network_forward,
+        .read_result = dpb_network_read_result,
         .backward = dpb_network_backward,
         .state = dpb_network_state,
         .activation_bytes = dpb_network_activation_bytes,

@@ -24,6 +24,9 @@ void dpb_network_close(dpb_workload *workload)
     device = net->launcher->device;
     if (net->memory)
         dpb_device_get_ops(device)->free(device, net->memory);
+    if (net->host_parts)
+        dpb_device_host_free(device, net->host_parts);
+    dpb_results_close(net->results);
     free(net);
 }
 
@@ -39,7 +42,20 @@ static dpb_status open_sync(struct network *net)
 
     DPB_TRY(net->sync->alloc(net->sync->ctx, (size_t)floats * sizeof(float), &parts));
     net->parts = parts;
+    if (dpb_device_is_host(net->launcher->device))
+        return DPB_OK;
+    floats += 2 * dpb_network_batchnorm_sums(net->list);
+    DPB_TRY(dpb_device_host_alloc(net->launcher->device, (size_t)floats * sizeof(float), &parts));
+    net->host_parts = parts;
     return DPB_OK;
+}
+
+static dpb_status open_results(struct network *net, int64_t slots)
+{
+    const struct dpb_said most = {
+            .samples = net->batch_max, .losses = 1, .classes = net->list->model.classes};
+
+    return dpb_results_open(net->launcher, slots, &most, &net->results);
 }
 
 dpb_status dpb_network_open(const struct dpb_workload_ops *ops, const struct dpb_layer_list *list,
@@ -74,6 +90,7 @@ dpb_status dpb_network_open(const struct dpb_workload_ops *ops, const struct dpb
     if (net->sync)
         DPB_TRY_GOTO(st, open_sync(net), err);
     DPB_TRY_GOTO(st, dpb_network_memory_open(net), err);
+    DPB_TRY_GOTO(st, open_results(net, config->results), err);
     *workload = (dpb_workload *)net;
     return DPB_OK;
 
@@ -96,8 +113,7 @@ dpb_status dpb_network_init_params(dpb_workload *workload, uint64_t seed)
     struct network *net = network_of(workload);
 
     dpb_layer_list_init_params(net->list, seed, net->param);
-    dpb_network_reset_statistics(net);
-    return DPB_OK;
+    return dpb_network_reset_statistics(net);
 }
 
 bool dpb_network_state(dpb_workload *workload, int index, struct dpb_workload_state *state)
@@ -136,10 +152,11 @@ dpb_status dpb_batch_check(const struct dpb_workload_ops *ops, const struct dpb_
         return DPB_ERR_USAGE;
     }
     for (int64_t i = 0; i < batch->samples; i++) {
-        if (batch->label[i] < 0 || batch->label[i] >= model->classes) {
+        const int32_t label = dpb_batch_on_host(batch)->label[i];
+
+        if (label < 0 || label >= model->classes) {
             dpb_error("workload \"%s\": sample %lld has label %ld, but there are %d classes",
-                      ops->name, (long long)batch->sample_ids[i], (long)batch->label[i],
-                      model->classes);
+                      ops->name, (long long)batch->sample_ids[i], (long)label, model->classes);
             return DPB_ERR_USAGE;
         }
     }
@@ -163,16 +180,23 @@ static dpb_status forward_of_none(struct network *net)
 }
 
 dpb_status dpb_network_forward(dpb_workload *workload, const struct dpb_batch *batch, bool training,
-                               struct dpb_forward_result *result)
+                               int64_t slot)
 {
     struct network *net = network_of(workload);
     const struct dpb_model *model = &net->list->model;
-    struct dpb_forward_result sum = {0};
+    const struct dpb_said said = {.samples = batch->samples,
+                                  .loss = net->loss,
+                                  .losses = 1,
+                                  .value = net->logits,
+                                  .classes = model->classes,
+                                  .value_stride = model->classes,
+                                  .label = batch->label,
+                                  .label_stride = 1};
     struct dpb_softmax_xent_args args;
 
     DPB_TRY(dpb_batch_check(net->base.ops, model, net->batch_max, batch));
     if (batch->samples == 0) {
-        *result = sum;
+        DPB_TRY(dpb_results_keep(net->results, slot, &said));
         DPB_TRY(dpb_params_use_all(net->watch, model));
         return training ? forward_of_none(net) : DPB_OK;
     }
@@ -183,15 +207,18 @@ dpb_status dpb_network_forward(dpb_workload *workload, const struct dpb_batch *b
             .label = batch->label,
             .loss = net->loss};
     DPB_TRY(dpb_launch(net->launcher, "loss.fwd", DPB_OP_SOFTMAX_XENT_FWD, &args));
+    return dpb_results_keep(net->results, slot, &said);
+}
 
-    DPB_TRY(dpb_device_get_ops(net->launcher->device)->stream_sync(net->launcher->stream));
-    for (int64_t i = 0; i < batch->samples; i++) {
-        sum.loss_sum += (double)net->loss[i];
-        sum.correct +=
-                dpb_label_wins(net->logits + i * model->classes, model->classes, batch->label[i]);
-    }
-    *result = sum;
-    return DPB_OK;
+dpb_status dpb_network_read_result(dpb_workload *workload, int64_t slot,
+                                   struct dpb_forward_result *result)
+{
+    return dpb_results_read(network_of(workload)->results, slot, result);
+}
+
+bool dpb_network_needs_host(dpb_workload *workload)
+{
+    return network_of(workload)->sync != NULL;
 }
 
 /* ---- backward ---- */

@@ -26,10 +26,14 @@ void dpb_network_bind(dpb_workload *workload, float *const *param, float *const 
 /* Also resets running statistics, to mean 0 and variance 1. */
 dpb_status dpb_network_init_params(dpb_workload *workload, uint64_t seed);
 dpb_status dpb_network_forward(dpb_workload *workload, const struct dpb_batch *batch, bool training,
-                               struct dpb_forward_result *result);
+                               int64_t slot);
+dpb_status dpb_network_read_result(dpb_workload *workload, int64_t slot,
+                                   struct dpb_forward_result *result);
 dpb_status dpb_network_backward(dpb_workload *workload, const struct dpb_batch *batch,
                                 float grad_scale, dpb_grad_ready ready, void *ctx);
 /* The running statistics, layer by layer: "bn1.running_mean", "bn1.running_var". */
+/* With statistics of all ranks, which the host combines. */
+bool dpb_network_needs_host(dpb_workload *workload);
 bool dpb_network_state(dpb_workload *workload, int index, struct dpb_workload_state *state);
 int64_t dpb_network_activation_bytes(dpb_workload *workload);
 

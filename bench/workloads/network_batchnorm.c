@@ -98,9 +98,48 @@ static dpb_status gather(struct network *net, int64_t count, const char *name)
     return ranks->wait(ranks->ctx, exchange);
 }
 
-static float *part_of(const struct network *net, int rank, int64_t count)
+static float *part_of(float *parts, int rank, int64_t count)
 {
-    return net->parts + rank * count;
+    return parts + rank * count;
+}
+
+/* Where the host has parts, a layer's running statistics, and what it makes of the parts: in the
+ * device's own memory, unless the device is an accelerator. */
+struct on_host {
+    float *parts, *running, *made;
+};
+
+static struct on_host on_host(const struct network *net, float *running, float *made)
+{
+    const int64_t most = most_channels(net->list);
+    float *memory = net->host_parts;
+
+    if (!memory)
+        return (struct on_host){net->parts, running, made};
+    running = memory + dpb_network_batchnorm_parts(net->list, net->sync->size);
+    return (struct on_host){memory, running, running + 2 * most};
+}
+
+/* What is on the device, for the host to read, and the other way. */
+static dpb_status fetch(const struct network *net, float *host, const float *device, int64_t count)
+{
+    if (host == device)
+        return dpb_device_get_ops(net->launcher->device)->stream_sync(net->launcher->stream);
+    return dpb_copy_now(net->launcher, host, device, (size_t)count * sizeof(float));
+}
+
+static dpb_status store(const struct network *net, float *device, const float *host, int64_t count)
+{
+    return host == device
+                   ? DPB_OK
+                   : dpb_copy_now(net->launcher, device, host, (size_t)count * sizeof(float));
+}
+
+static dpb_status move(const struct network *net, float *to, const float *from, int64_t count)
+{
+    return dpb_device_get_ops(net->launcher->device)
+            ->copy(net->launcher->device, to, from, (size_t)count * sizeof(float),
+                   net->launcher->stream);
 }
 
 /* A channel's mean and sum of squared deviations, of so many values. */
@@ -121,21 +160,20 @@ static void add_moments(struct moments *to, struct moments part)
     to->count = count;
 }
 
-static void set_statistics(struct network *net, int i, int64_t c, const struct moments *all)
+static void set_statistics(const struct on_host *host, int64_t channels, int64_t c,
+                           const struct moments *all)
 {
-    const struct network_extra *extra = &net->extra[i];
-    int64_t channels = net->list->layer[i].out[2];
     double momentum = (double)BATCHNORM_MOMENTUM;
-    float *mean = &extra->running[c], *var = &extra->running[channels + c];
+    float *mean = &host->running[c], *var = &host->running[channels + c];
 
-    extra->saved[c] = (float)all->mean;
-    extra->saved[channels + c] = (float)(all->squares / all->count);
+    host->made[c] = (float)all->mean;
+    host->made[channels + c] = (float)(all->squares / all->count);
     *mean = (float)((1.0 - momentum) * (double)*mean + momentum * all->mean);
     *var = (float)((1.0 - momentum) * (double)*var + momentum * all->squares / (all->count - 1.0));
 }
 
 /* A part: its samples, which are few enough to be exact, then means, then biased variances. */
-static dpb_status combine_statistics(struct network *net, int i)
+static dpb_status combine_statistics(struct network *net, int i, const struct on_host *host)
 {
     const struct dpb_layer *layer = &net->list->layer[i];
     int64_t channels = layer->out[2], count = 1 + 2 * channels;
@@ -143,19 +181,19 @@ static dpb_status combine_statistics(struct network *net, int i)
 
     net->global_samples = 0.0;
     for (int r = 0; r < net->sync->size; r++)
-        net->global_samples += (double)part_of(net, r, count)[0];
+        net->global_samples += (double)part_of(host->parts, r, count)[0];
     DPB_TRY(check_count(net, layer, net->global_samples));
     for (int64_t c = 0; c < channels; c++) {
         struct moments all = {0};
 
         for (int r = 0; r < net->sync->size; r++) {
-            const float *part = part_of(net, r, count);
+            const float *part = part_of(host->parts, r, count);
             double values = (double)part[0] * pixels;
 
             add_moments(&all, (struct moments){values, (double)part[1 + c],
                                                (double)part[1 + channels + c] * values});
         }
-        set_statistics(net, i, c, &all);
+        set_statistics(host, channels, c, &all);
     }
     return DPB_OK;
 }
@@ -166,35 +204,44 @@ static dpb_status synchronise_statistics(struct network *net, int i,
                                          const struct dpb_batchnorm_args *args, int64_t samples)
 {
     const struct dpb_layer *layer = &net->list->layer[i];
+    const struct network_extra *extra = &net->extra[i];
+    const struct on_host host = on_host(net, extra->running, extra->saved);
     int64_t channels = layer->out[2], count = 1 + 2 * channels;
-    float *part = part_of(net, net->sync->rank, count);
+    float *part = part_of(net->parts, net->sync->rank, count);
+    float *mine = part_of(host.parts, net->sync->rank, count);
 
-    memset(part, 0, (size_t)count * sizeof(*part));
+    memset(mine, 0, (size_t)count * sizeof(*mine));
+    mine[0] = (float)samples;
+    DPB_TRY(store(net, part, mine, count));
     if (samples > 0) {
         DPB_TRY(launch(net, layer->op.fwd_stats, DPB_OP_BATCHNORM_STATS, args));
-        DPB_TRY(dpb_device_get_ops(net->launcher->device)->stream_sync(net->launcher->stream));
-        part[0] = (float)samples;
-        memcpy(part + 1, net->extra[i].saved, 2 * (size_t)channels * sizeof(*part));
+        DPB_TRY(move(net, part + 1, extra->saved, 2 * channels));
     }
     DPB_TRY(gather(net, count, layer->op.fwd_gather));
-    return combine_statistics(net, i);
+    DPB_TRY(fetch(net, host.parts, net->parts, net->sync->size * count));
+    DPB_TRY(fetch(net, host.running, extra->running, 2 * channels));
+    DPB_TRY(combine_statistics(net, i, &host));
+    DPB_TRY(store(net, extra->running, host.running, 2 * channels));
+    return store(net, extra->saved, host.made, 2 * channels);
 }
 
 /* The gradient's two sums over the whole batch, into net->sums; this rank's are in its part. */
 static dpb_status synchronise_sums(struct network *net, int i)
 {
     const struct dpb_layer *layer = &net->list->layer[i];
+    const struct on_host host = on_host(net, NULL, net->sums);
     int64_t count = 2 * layer->out[2];
 
     DPB_TRY(gather(net, count, layer->op.bwd_gather));
+    DPB_TRY(fetch(net, host.parts, net->parts, net->sync->size * count));
     for (int64_t k = 0; k < count; k++) {
         double sum = 0.0;
 
         for (int r = 0; r < net->sync->size; r++)
-            sum += (double)part_of(net, r, count)[k];
-        net->sums[k] = (float)sum;
+            sum += (double)part_of(host.parts, r, count)[k];
+        host.made[k] = (float)sum;
     }
-    return DPB_OK;
+    return store(net, net->sums, host.made, count);
 }
 
 /* As PyTorch's SyncBatchNorm: gamma and beta get the gradients of this rank's samples, which the
@@ -204,13 +251,12 @@ static dpb_status synchronised_backward(struct network *net, int i, struct dpb_b
                                         dpb_grad_ready ready, void *ctx)
 {
     const struct dpb_layer *layer = &net->list->layer[i];
-    size_t channels = (size_t)layer->out[2];
-    float *part = part_of(net, net->sync->rank, 2 * layer->out[2]);
+    int64_t channels = layer->out[2];
+    float *part = part_of(net->parts, net->sync->rank, 2 * channels);
 
     DPB_TRY(launch(net, layer->op.bwd_sums, DPB_OP_BATCHNORM_BWD_SUMS, args));
-    DPB_TRY(dpb_device_get_ops(net->launcher->device)->stream_sync(net->launcher->stream));
-    memcpy(part, args->dgamma, channels * sizeof(*part));
-    memcpy(part + channels, args->dbeta, channels * sizeof(*part));
+    DPB_TRY(move(net, part, args->dgamma, channels));
+    DPB_TRY(move(net, part + channels, args->dbeta, channels));
     DPB_TRY(synchronise_sums(net, i));
     DPB_TRY(ready(ctx, layer->weight));
     DPB_TRY(ready(ctx, layer->bias));
@@ -229,7 +275,11 @@ dpb_status dpb_network_batchnorm_backward_of_none(struct network *net, int i)
 {
     int64_t count = 2 * net->list->layer[i].out[2];
 
-    memset(part_of(net, net->sync->rank, count), 0, (size_t)count * sizeof(float));
+    const struct on_host host = on_host(net, NULL, net->sums);
+    float *mine = part_of(host.parts, net->sync->rank, count);
+
+    memset(mine, 0, (size_t)count * sizeof(*mine));
+    DPB_TRY(store(net, part_of(net->parts, net->sync->rank, count), mine, count));
     return synchronise_sums(net, i);
 }
 

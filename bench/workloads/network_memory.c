@@ -1,6 +1,8 @@
 /* The memory of a network: everything lies in one block. */
 #include "network_private.h"
 
+#include <stdlib.h>
+
 #include "dpb_log.h"
 #include "network.h"
 #include "workload_parts.h"
@@ -158,31 +160,60 @@ static dpb_status cast_fixed(struct network *net, int i)
     return dpb_op_launch(net->launcher->device, DPB_OP_CAST, &args, net->launcher->stream);
 }
 
+/* Made in memory of the host's, which open() and the start of parameters can afford. */
+static dpb_status fill_fixed_of(struct network *net, int i)
+{
+    const struct dpb_layer *layer = &net->list->layer[i];
+    const size_t bytes = (size_t)fixed_elements(layer) * sizeof(float);
+    float *made = bytes > 0 ? calloc(1, bytes) : NULL;
+    dpb_status st;
+
+    if (bytes == 0)
+        return DPB_OK;
+    if (!made) {
+        dpb_error("workload \"%s\": out of memory", net->base.ops->name);
+        return DPB_ERR_NO_MEMORY;
+    }
+    if (layer->kind == DPB_LAYER_SHORTCUT)
+        fill_shortcut(layer, made);
+    else
+        fill_adaptive(layer, made);
+    st = dpb_hand_down(net->launcher, net->extra[i].fixed_fp32, made, bytes);
+    free(made);
+    return st < 0 ? st : cast_fixed(net, i);
+}
+
 static dpb_status fill_fixed(struct network *net)
 {
-    for (int i = 0; i < net->list->layer_count; i++) {
-        const struct dpb_layer *layer = &net->list->layer[i];
-
-        if (layer->kind == DPB_LAYER_SHORTCUT)
-            fill_shortcut(layer, net->extra[i].fixed_fp32);
-        else if (layer->kind == DPB_LAYER_ADAPTIVEPOOL2D)
-            fill_adaptive(layer, net->extra[i].fixed_fp32);
-        DPB_TRY(cast_fixed(net, i));
-    }
+    for (int i = 0; i < net->list->layer_count; i++)
+        DPB_TRY(fill_fixed_of(net, i));
     return DPB_OK;
 }
 
-void dpb_network_reset_statistics(struct network *net)
+static dpb_status reset_statistics_of(struct network *net, int i)
 {
-    for (int i = 0; i < net->list->layer_count; i++) {
-        int64_t channels = net->list->layer[i].out[2];
-        float *running = net->extra[i].running;
+    const int64_t channels = net->list->layer[i].out[2];
+    const size_t bytes = 2 * (size_t)channels * sizeof(float);
+    float *made = calloc(1, bytes);
+    dpb_status st;
 
-        for (int64_t c = 0; running && c < channels; c++) {
-            running[c] = 0.0f;
-            running[channels + c] = 1.0f;
-        }
+    if (!made) {
+        dpb_error("workload \"%s\": out of memory", net->base.ops->name);
+        return DPB_ERR_NO_MEMORY;
     }
+    for (int64_t c = 0; c < channels; c++)
+        made[channels + c] = 1.0f;
+    st = dpb_hand_down(net->launcher, net->extra[i].running, made, bytes);
+    free(made);
+    return st;
+}
+
+dpb_status dpb_network_reset_statistics(struct network *net)
+{
+    for (int i = 0; i < net->list->layer_count; i++)
+        if (net->extra[i].running)
+            DPB_TRY(reset_statistics_of(net, i));
+    return DPB_OK;
 }
 
 dpb_status dpb_network_memory_open(struct network *net)
@@ -201,7 +232,7 @@ dpb_status dpb_network_memory_open(struct network *net)
     }
     block = (struct block){.start = net->memory};
     place_all(net, &block);
-    dpb_network_reset_statistics(net);
+    DPB_TRY(dpb_network_reset_statistics(net));
     return fill_fixed(net);
 }
 

@@ -2,6 +2,7 @@
 #ifndef BENCH_NETWORK_PRIVATE_H
 #define BENCH_NETWORK_PRIVATE_H
 
+#include "handover.h"
 #include "network_plan.h"
 
 #ifdef __cplusplus
@@ -41,6 +42,7 @@ struct network {
     struct network_extra extra[DPB_LAYERS_MAX];
     float *prob; /* [batch_max, classes] */
     float *loss; /* [batch_max] */
+    struct dpb_results *results;
     float *zeros;
     void *memory;  /* where all of these lie */
     int64_t bytes; /* of it */
@@ -48,6 +50,8 @@ struct network {
     const struct dpb_rank_services *sync;
     float *parts;          /* shared: what each rank has of a layer, one after the other */
     float *sums;           /* of dy xhat and dy over all ranks, for a layer's channels */
+    float *host_parts;     /* what the host computes with: parts, then the running statistics of
+                              a layer; on an accelerator in memory of its own, else the same */
     double global_samples; /* of the last forward in training */
     bool sync_batch_statistics;
 };
@@ -61,7 +65,7 @@ dpb_status dpb_network_check_operators(const struct network *net);
 
 /* Allocate and fill what open() makes; dpb_network_close() frees. DPB_ERR_NO_MEMORY, logged. */
 dpb_status dpb_network_memory_open(struct network *net);
-void dpb_network_reset_statistics(struct network *net);
+dpb_status dpb_network_reset_statistics(struct network *net);
 
 /* All layers, from the batch to net->logits, and back from net->dlogits. Backward reports
  * parameters. */

@@ -156,10 +156,10 @@ static void build_cifar_resnet20(struct dpb_layer_list *list, int64_t image_size
 /* The published recipes: 0.1 for batches of 256 (ImageNet), in proportion for a rank's 32, and for
  * batches of 128 (CIFAR). */
 #define IMAGENET_COMMON                                                                            \
-    .flags = DPB_WORKLOAD_BATCH_STATISTICS | DPB_WORKLOAD_BF16,                                    \
+    .flags = DPB_WORKLOAD_BATCH_STATISTICS | DPB_WORKLOAD_MIXED,                                   \
     .training = {.lr = 0.0125, .momentum = 0.9, .weight_decay = 1e-4, .batch_per_rank = 32}
 #define CIFAR_COMMON                                                                               \
-    .flags = DPB_WORKLOAD_BATCH_STATISTICS | DPB_WORKLOAD_BF16,                                    \
+    .flags = DPB_WORKLOAD_BATCH_STATISTICS | DPB_WORKLOAD_MIXED,                                   \
     .training = {.lr = 0.1, .momentum = 0.9, .weight_decay = 1e-4, .batch_per_rank = 128}
 
 DPB_IMAGE_NETWORK(resnet18, "resnet18", dpb_imagenet_rows, DPB_IMAGENET_SIZE,

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "dpb_log.h"
+#include "handover.h"
 #include "workload_parts.h"
 
 #define ALIGNMENT_BYTES 64
@@ -140,16 +141,26 @@ static int64_t lay_out(struct dpb_transformer *net, const struct dpb_transformer
 }
 
 /* What is the same for every batch. */
-static void fill_rows(struct dpb_transformer *net)
+static dpb_status fill_rows(struct dpb_transformer *net)
 {
-    int64_t sequence = net->list->shape.sequence;
+    const int64_t sequence = net->list->shape.sequence, rows = net->batch_max * sequence;
+    int32_t *made = calloc((size_t)rows, sizeof(*made));
+    dpb_status st;
 
-    for (int64_t i = 0; i < net->batch_max * sequence; i++)
-        net->position[i] = (int32_t)(i % sequence);
-    if (net->list->shape.family == DPB_TRANSFORMER_BERT) {
-        for (int64_t i = 0; i < net->batch_max; i++)
-            net->heads.first_row[i] = (int32_t)(i * sequence);
+    if (!made) {
+        dpb_error("workload \"%s\": out of memory", net->base.ops->name);
+        return DPB_ERR_NO_MEMORY;
     }
+    for (int64_t i = 0; i < rows; i++)
+        made[i] = (int32_t)(i % sequence);
+    st = dpb_hand_down(net->launcher, net->position, made, (size_t)rows * sizeof(*made));
+    for (int64_t i = 0; i < net->batch_max; i++)
+        made[i] = (int32_t)(i * sequence);
+    if (st >= 0 && net->list->shape.family == DPB_TRANSFORMER_BERT)
+        st = dpb_hand_down(net->launcher, net->heads.first_row, made,
+                           (size_t)net->batch_max * sizeof(*made));
+    free(made);
+    return st;
 }
 
 int64_t dpb_transformer_activation_bytes_for(const struct dpb_transformer_list *list,
@@ -175,7 +186,25 @@ void dpb_transformer_close(dpb_workload *workload)
         return;
     if (net->memory)
         dpb_device_get_ops(net->launcher->device)->free(net->launcher->device, net->memory);
+    dpb_handover_close(&net->predicted_rows);
+    dpb_results_close(net->results);
     free(net);
+}
+
+/* What passes between the host and the device in a step. */
+static dpb_status open_handover(struct dpb_transformer *net, int64_t slots)
+{
+    const struct dpb_transformer_shape *shape = &net->list->shape;
+    const bool is_bert = shape->family == DPB_TRANSFORMER_BERT;
+    const struct dpb_said most = {.samples = net->batch_max,
+                                  .losses = shape->predicted,
+                                  .more_loss = net->heads.relation_loss,
+                                  .classes = is_bert ? 2 : shape->vocabulary};
+
+    if (is_bert)
+        DPB_TRY(dpb_handover_open(&net->predicted_rows, net->launcher, slots,
+                                  (size_t)(net->batch_max * shape->predicted) * sizeof(int32_t)));
+    return dpb_results_open(net->launcher, slots, &most, &net->results);
 }
 
 /* Rows of the whole batch are numbered in 32 bits, as the tokens themselves are. */
@@ -217,7 +246,8 @@ dpb_status dpb_transformer_open(const struct dpb_workload_ops *ops,
     DPB_TRY_GOTO(st, dpb_device_get_ops(device)->alloc(device, (size_t)net->bytes, &net->memory),
                  err_memory);
     lay_out(net, list, net->precision, net->batch_max, net->memory);
-    fill_rows(net);
+    DPB_TRY_GOTO(st, fill_rows(net), err_device);
+    DPB_TRY_GOTO(st, open_handover(net, config->results), err_device);
     *workload = (dpb_workload *)net;
     return DPB_OK;
 
@@ -267,73 +297,72 @@ static dpb_status check_range(const struct dpb_transformer *net, const struct dp
 static dpb_status check_batch(const struct dpb_transformer *net, const struct dpb_batch *batch)
 {
     const struct dpb_transformer_shape *shape = &net->list->shape;
+    const struct dpb_batch *host = dpb_batch_on_host(batch);
 
     if (batch->samples < 0 || batch->samples > net->batch_max) {
         dpb_error("workload \"%s\": a batch of %lld samples does not fit, there is room for %lld",
                   net->base.ops->name, (long long)batch->samples, (long long)net->batch_max);
         return DPB_ERR_USAGE;
     }
-    DPB_TRY(check_range(net, batch, "token", batch->tokens, shape->sequence, shape->vocabulary));
-    DPB_TRY(check_range(net, batch, "predicted token", batch->predict_token, shape->predicted,
+    DPB_TRY(check_range(net, host, "token", host->tokens, shape->sequence, shape->vocabulary));
+    DPB_TRY(check_range(net, host, "predicted token", host->predict_token, shape->predicted,
                         shape->vocabulary));
     if (shape->family == DPB_TRANSFORMER_GPT2)
         return DPB_OK;
-    DPB_TRY(check_range(net, batch, "segment", batch->segments, shape->sequence, 2));
-    DPB_TRY(check_range(net, batch, "predicted position", batch->predict_position, shape->predicted,
+    DPB_TRY(check_range(net, host, "segment", host->segments, shape->sequence, 2));
+    DPB_TRY(check_range(net, host, "predicted position", host->predict_position, shape->predicted,
                         shape->sequence));
-    return check_range(net, batch, "label", batch->label, 1, 2);
+    return check_range(net, host, "label", host->label, 1, 2);
 }
 
 /* ---- forward, backward ---- */
 
-/* BERT's sentence head, or GPT-2's prediction of the token after the last. */
-static bool sample_is_correct(const struct dpb_transformer *net, const struct dpb_batch *batch,
-                              int64_t sample)
+/* BERT is right where its sentence head is, GPT-2 where it predicts the token after the last. */
+static struct dpb_said said_of(const struct dpb_transformer *net, const struct dpb_batch *batch)
 {
     const struct dpb_transformer_shape *shape = &net->list->shape;
-    int64_t last = (sample + 1) * shape->predicted - 1;
+    const int64_t last = shape->predicted - 1;
+    struct dpb_said said = {
+            .samples = batch->samples, .loss = net->loss, .losses = shape->predicted};
 
-    if (shape->family == DPB_TRANSFORMER_BERT)
-        return dpb_label_wins(net->heads.relation + 2 * sample, 2, batch->label[sample]);
-    return dpb_label_wins(net->logits + last * shape->vocabulary, shape->vocabulary,
-                          batch->predict_token[last]);
-}
-
-static double sample_loss(const struct dpb_transformer *net, int64_t sample)
-{
-    int64_t predicted = net->list->shape.predicted;
-    double sum = 0.0;
-
-    for (int64_t i = 0; i < predicted; i++)
-        sum += (double)net->loss[sample * predicted + i];
-    sum /= (double)predicted;
-    if (net->list->shape.family == DPB_TRANSFORMER_BERT)
-        sum += (double)net->heads.relation_loss[sample];
-    return sum;
+    if (shape->family == DPB_TRANSFORMER_BERT) {
+        said.more_loss = net->heads.relation_loss;
+        said.value = net->heads.relation;
+        said.classes = said.value_stride = 2;
+        said.label = batch->label;
+        said.label_stride = 1;
+        return said;
+    }
+    said.value = net->logits + last * shape->vocabulary;
+    said.classes = shape->vocabulary;
+    said.value_stride = shape->predicted * shape->vocabulary;
+    said.label = batch->samples > 0 ? batch->predict_token + last : NULL;
+    said.label_stride = shape->predicted;
+    return said;
 }
 
 dpb_status dpb_transformer_forward(dpb_workload *workload, const struct dpb_batch *batch,
-                                   bool training, struct dpb_forward_result *result)
+                                   bool training, int64_t slot)
 {
     struct dpb_transformer *net = dpb_transformer_self(workload);
-    struct dpb_forward_result sum = {0};
+    const struct dpb_said said = said_of(net, batch);
 
     DPB_TRY(check_batch(net, batch));
+    net->slot = slot;
     dpb_transformer_masks_of(net, batch, training);
     if (batch->samples == 0)
         DPB_TRY(dpb_params_use_all(net->watch, &net->list->model));
-    if (batch->samples > 0) {
+    else
         DPB_TRY(net->list->shape.family == DPB_TRANSFORMER_BERT
                         ? dpb_transformer_bert_fwd(net, batch)
                         : dpb_transformer_gpt2_fwd(net, batch));
-        DPB_TRY(dpb_device_get_ops(net->launcher->device)->stream_sync(net->launcher->stream));
-    }
-    for (int64_t i = 0; i < batch->samples; i++) {
-        sum.loss_sum += sample_loss(net, i);
-        sum.correct += sample_is_correct(net, batch, i);
-    }
-    *result = sum;
-    return DPB_OK;
+    return dpb_results_keep(net->results, slot, &said);
+}
+
+dpb_status dpb_transformer_read_result(dpb_workload *workload, int64_t slot,
+                                       struct dpb_forward_result *result)
+{
+    return dpb_results_read(dpb_transformer_self(workload)->results, slot, result);
 }
 
 dpb_status dpb_transformer_backward(dpb_workload *workload, const struct dpb_batch *batch,

@@ -9,8 +9,8 @@
  * before it is added to what went around; not in the heads. Masks depend on the seed, the step and
  * a sample's place in the global batch, so that runs compare across rank counts.
  *
- * In mixed precision (DPB_BF16), as under PyTorch's autocast, matrix products and what is kept of
- * activations are bf16, from copies of the weights made at the beginning of each forward pass;
+ * In mixed precision (bf16 or fp16), as under PyTorch's autocast, matrix products and what is kept
+ * of activations are narrow, from copies of the weights made at the beginning of each forward pass;
  * parameters, gradients, logits, losses and statistics of norms are fp32.
  *
  * A sample's loss is the mean cross-entropy of its predicted tokens; BERT adds the cross-entropy of
@@ -35,7 +35,9 @@ void dpb_transformer_close(dpb_workload *workload);
 void dpb_transformer_bind(dpb_workload *workload, float *const *param, float *const *grad);
 dpb_status dpb_transformer_init_params(dpb_workload *workload, uint64_t seed);
 dpb_status dpb_transformer_forward(dpb_workload *workload, const struct dpb_batch *batch,
-                                   bool training, struct dpb_forward_result *result);
+                                   bool training, int64_t slot);
+dpb_status dpb_transformer_read_result(dpb_workload *workload, int64_t slot,
+                                       struct dpb_forward_result *result);
 dpb_status dpb_transformer_backward(dpb_workload *workload, const struct dpb_batch *batch,
                                     float grad_scale, dpb_grad_ready ready, void *ctx);
 int64_t dpb_transformer_activation_bytes(dpb_workload *workload);

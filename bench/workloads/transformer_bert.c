@@ -145,13 +145,16 @@ static dpb_status heads_bwd(struct dpb_transformer *net, const struct dpb_batch 
 }
 
 /* Where the predicted words stand among the tokens of the whole batch. */
-static void find_predicted(struct dpb_transformer *net, const struct dpb_batch *batch)
+static dpb_status find_predicted(struct dpb_transformer *net, const struct dpb_batch *batch)
 {
     int64_t sequence = net->list->shape.sequence, predicted = net->list->shape.predicted;
+    const int32_t *position = dpb_batch_on_host(batch)->predict_position;
+    int32_t *row = dpb_handover_begin(&net->predicted_rows, net->slot, net->heads.predicted_row);
 
     for (int64_t i = 0; i < batch->samples * predicted; i++)
-        net->heads.predicted_row[i] =
-                (int32_t)(i / predicted * sequence) + batch->predict_position[i];
+        row[i] = (int32_t)(i / predicted * sequence) + position[i];
+    return dpb_handover_end(&net->predicted_rows, net->slot, net->heads.predicted_row,
+                            (size_t)(batch->samples * predicted) * sizeof(*row));
 }
 
 dpb_status dpb_transformer_bert_fwd(struct dpb_transformer *net, const struct dpb_batch *batch)
@@ -159,7 +162,7 @@ dpb_status dpb_transformer_bert_fwd(struct dpb_transformer *net, const struct dp
     const struct dpb_transformer_list *list = net->list;
     int64_t rows = batch->samples * list->shape.sequence;
 
-    find_predicted(net, batch);
+    DPB_TRY(find_predicted(net, batch));
     DPB_TRY(dpb_transformer_embed_fwd(net, batch));
     DPB_TRY(dpb_transformer_norm_fwd(net, list->embedding_norm, rows, net->embedded,
                                      &net->embedding_norm));

@@ -7,6 +7,7 @@
 #ifndef BENCH_TRANSFORMER_PRIVATE_H
 #define BENCH_TRANSFORMER_PRIVATE_H
 
+#include "handover.h"
 #include "transformer.h"
 
 /* A normalisation's output, and what its backward pass needs besides its input. */
@@ -84,6 +85,9 @@ struct dpb_transformer {
     void *wide_grad;            /* [rows, inner] or [rows, 3 hidden]; or [rows, hidden] in fp32 */
     float *attention_workspace; /* as large as one block's probabilities */
     float *zeros;
+    struct dpb_handover predicted_rows; /* to heads.predicted_row */
+    struct dpb_results *results;
+    int64_t slot; /* of the forward pass under way */
 };
 
 /* Whom to tell that a gradient is complete. */

@@ -38,5 +38,5 @@ static void build_vgg16(struct dpb_layer_list *list, int64_t image_size)
 DPB_IMAGE_NETWORK(
         vgg16, "vgg16", dpb_imagenet_rows, DPB_IMAGENET_SIZE,
         .summary = "VGG-16 without dropout for 1000 classes, 138.4 M parameters",
-        .flags = DPB_WORKLOAD_BF16,
+        .flags = DPB_WORKLOAD_MIXED,
         .training = {.lr = 0.00125, .momentum = 0.9, .weight_decay = 1e-4, .batch_per_rank = 32});

@@ -123,7 +123,7 @@ static dpb_json *workload_json(const struct workload_row *row)
     dpb_json_set_int(json, "fwd_flops_per_sample", row->fwd_flops);
     dpb_json_set_int(json, "train_flops_per_sample", 3 * row->fwd_flops);
     dpb_json_set_int(json, "batch_per_rank", row->batch);
-    dpb_json_set_bool(json, "bf16", (row->ops->flags & DPB_WORKLOAD_BF16) != 0);
+    dpb_json_set_bool(json, "bf16", (row->ops->flags & DPB_WORKLOAD_MIXED) != 0);
     dpb_json_set_bool(json, "sync_bn", (row->ops->flags & DPB_WORKLOAD_BATCH_STATISTICS) != 0);
     dpb_memory_to_json(&row->memory, row->limit_bytes, memory);
     dpb_json_set(json, "memory", memory);
@@ -147,7 +147,7 @@ static void flops_text(double flops, char *text, size_t text_bytes)
 /* What it can beside training in fp32. */
 static const char *abilities(const struct dpb_workload_ops *ops)
 {
-    bool bf16 = ops->flags & DPB_WORKLOAD_BF16, bn = ops->flags & DPB_WORKLOAD_BATCH_STATISTICS;
+    bool bf16 = ops->flags & DPB_WORKLOAD_MIXED, bn = ops->flags & DPB_WORKLOAD_BATCH_STATISTICS;
     return bf16 && bn ? "bf16,bn" : bf16 ? "bf16" : bn ? "bn" : "";
 }
 

@@ -379,7 +379,7 @@ static dpb_status check_abilities(const struct dpb_experiment *e,
                                   const struct dpb_workload_ops *workload)
 {
     if (e->precision == DPB_BF16)
-        DPB_TRY(check_ability(registry, workload, DPB_WORKLOAD_BF16, "--precision bf16",
+        DPB_TRY(check_ability(registry, workload, DPB_WORKLOAD_MIXED, "--precision bf16",
                               "computes in fp32 only"));
     if (e->sync_bn)
         DPB_TRY(check_ability(registry, workload, DPB_WORKLOAD_BATCH_STATISTICS, "--sync-bn on",

@@ -40,19 +40,31 @@ static bool kept_at(const dpb_step_engine *engine, int rank, int index, struct k
     return false;
 }
 
-static dpb_status put(const struct kept *kept, int64_t first)
+static dpb_status put_piece(const struct kept *kept, const char *piece, size_t bytes, off_t at)
 {
-    const size_t bytes = (size_t)kept->elements * sizeof(float);
-    const off_t at = (off_t)first * (off_t)sizeof(float);
     for (size_t done = 0; done < bytes;) {
-        ssize_t written = pwrite(DPB_WORKER_FD_BULK, (const char *)kept->data + done, bytes - done,
-                                 at + (off_t)done);
+        ssize_t written = pwrite(DPB_WORKER_FD_BULK, piece + done, bytes - done, at + (off_t)done);
         if (written <= 0) {
-            dpb_error("cannot hand over the %zu bytes of \"%s\": %s", bytes, kept->name,
-                      strerror(errno));
+            dpb_error("cannot hand over \"%s\", %lld values: %s", kept->name,
+                      (long long)kept->elements, strerror(errno));
             return DPB_ERR_IO;
         }
         done += (size_t)written;
+    }
+    return DPB_OK;
+}
+
+/* Piece by piece, through memory that the host can read. */
+static dpb_status put(const dpb_step_engine *engine, const struct kept *kept, int64_t first)
+{
+    static char piece[65536];
+    const size_t bytes = (size_t)kept->elements * sizeof(float);
+    const off_t at = (off_t)first * (off_t)sizeof(float);
+    for (size_t done = 0; done < bytes;) {
+        const size_t now = bytes - done < sizeof(piece) ? bytes - done : sizeof(piece);
+        DPB_TRY(dpb_step_read(engine, piece, (const char *)kept->data + done, now));
+        DPB_TRY(put_piece(kept, piece, now, at + (off_t)done));
+        done += now;
     }
     return DPB_OK;
 }
@@ -82,7 +94,7 @@ static dpb_status put_all(dpb_step_engine *engine, dpb_comm *comm, int64_t *used
     int64_t first = 0;
     DPB_TRY(find_place(engine, comm, used, &first));
     for (int i = 0; kept_at(engine, rank, i, &kept); i++) {
-        DPB_TRY(put(&kept, first));
+        DPB_TRY(put(engine, &kept, first));
         dpb_json *entry = dpb_json_object();
         dpb_json_set_string(entry, "name", kept.name);
         dpb_json_set_string(entry, "what", kept.what);

@@ -309,7 +309,7 @@ static dpb_status compare_replicas(struct worker *w, int64_t step)
     if (!dpb_step_is_in_sync(w->engine))
         return DPB_OK;
     if (plant && w->rank == w->job.plant_rank)
-        dpb_step_plant_divergence(w->engine);
+        DPB_TRY(dpb_step_plant_divergence(w->engine));
     w->planted |= plant;
     w->replicas_compared++;
     return dpb_step_check_replicas(w->engine);

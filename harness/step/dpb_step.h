@@ -54,7 +54,12 @@ struct dpb_step_config {
                              its batches (s - 1) accumulate + 1 to s accumulate */
     int ranks_per_node;   /* 0: all ranks are on one */
     uint64_t seed;
-    enum dpb_dtype precision;   /* DPB_F32, or DPB_BF16 where the workload can */
+    enum dpb_dtype precision; /* DPB_F32, or DPB_BF16 or DPB_F16 where workload and device can */
+    /* The loss is multiplied by it, and reduced gradients are divided by it before they are used.
+     * 0: neither. DPB_LOSS_SCALE_DYNAMIC: from 65536 on, twice as much after 2000 good steps; when
+     * gradients are not finite, the step's update is skipped and it becomes half */
+    double loss_scale;
+    bool capture; /* record each step from forward to the update as a graph, from step 3 on */
     bool sync_batch_statistics; /* batch normalisation over the samples of all ranks */
     struct dpb_optimizer_config optimizer;
     bool sum_gradients; /* verification with integer gradients: sum, do not average */
@@ -63,7 +68,12 @@ struct dpb_step_config {
     void *progress_ctx;
 };
 
-/* Host times of one step of this rank, dpb_clock_now_ns(): contiguous phases. */
+#define DPB_LOSS_SCALE_DYNAMIC (-1.0)
+
+/* Times of one step of this rank, dpb_clock_now_ns(). On a device that computes in the host, phases
+ * are the host's and contiguous. On an accelerator they are the device's, between marks on its
+ * stream, but for data, which is the host's; they overlap what the host does. A step ends when the
+ * stream is empty. A captured step is one graph, all of which counts as forward. */
 struct dpb_step_times {
     int64_t start_ns;
     int64_t data_ns, forward_ns, backward_ns, sync_ns, optimizer_ns; /* durations */
@@ -173,9 +183,16 @@ bool dpb_step_is_in_sync(const dpb_step_engine *engine);
  * with one that has them in parts. Outside of steps. */
 dpb_status dpb_step_params_begin(dpb_step_engine *engine);
 void dpb_step_params_end(dpb_step_engine *engine);
-/* Parameter `index` where it is: its numel elements (borrowed). Between the two
- * above, where a strategy has parameters in parts. */
+/* Parameter `index` where it is, in the device's memory: its numel elements (borrowed). Between the
+ * two above, where a strategy has parameters in parts. */
 const float *dpb_step_param(const dpb_step_engine *engine, int index);
+/* Copy a parameter, or a part of one, or of a state, to memory of the host. Outside of steps. */
+dpb_status dpb_step_read(const dpb_step_engine *engine, void *to, const void *from, size_t bytes);
+
+/* The loss scale of the next step, 0: none; and steps whose update was skipped so far. */
+void dpb_step_loss_scale(const dpb_step_engine *engine, double *scale, int64_t *skipped);
+/* Steps that ran as graphs. */
+int64_t dpb_step_captured(const dpb_step_engine *engine);
 
 /* The model that is trained (borrowed). */
 const struct dpb_model *dpb_step_model(const dpb_step_engine *engine);
@@ -184,7 +201,7 @@ const struct dpb_model *dpb_step_model(const dpb_step_engine *engine);
 bool dpb_step_state(const dpb_step_engine *engine, int index, struct dpb_workload_state *state);
 
 /* Change one bit of one parameter of this rank: a planted divergence for tests of the check. */
-void dpb_step_plant_divergence(dpb_step_engine *engine);
+dpb_status dpb_step_plant_divergence(dpb_step_engine *engine);
 
 /* Move every parameter by 2^-20 of itself, up or down by its place: as much as sixteen roundings,
  * to see what a training makes of them. The same on every rank. Collective where a strategy has

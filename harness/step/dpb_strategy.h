@@ -52,7 +52,9 @@ struct dpb_sync_services {
     dpb_status (*shared_alloc)(void *ctx, size_t bytes, void **buffer);
     /* The place of a unit of the plan in force, of its dtype and elements. */
     void *(*unit_data)(void *ctx, int unit);
-    /* Where the workload finds a parameter and puts its gradient now. */
+    /* Where the workload finds a parameter and puts its gradient now: the device's memory, as all
+     * that follows and what shared_alloc() gives; the host copies (dpb_device_ops.copy), and waits
+     * for the stream where it has to know. */
     float *(*param)(void *ctx, int param);
     float *(*grad)(void *ctx, int param);
     /* From now on they are here (NULL: where they were). The caller keeps what they held. */
@@ -154,7 +156,10 @@ enum dpb_strategy_flags {
     DPB_STRATEGY_FINDS_UNUSED = 1 << 4,
     /* Starts collectives when others have ended: their order with what the workload exchanges
      * itself would differ between ranks, so that is refused */
-    DPB_STRATEGY_CHAINS = 1 << 6
+    DPB_STRATEGY_CHAINS = 1 << 6,
+    /* The host waits for a collective, or reads or makes what travels, in the middle of a step:
+     * none can be captured as a graph */
+    DPB_STRATEGY_NEEDS_HOST = 1 << 7
 };
 
 struct dpb_strategy_memory {

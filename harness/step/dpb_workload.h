@@ -22,7 +22,7 @@
 extern "C" {
 #endif
 
-#define DPB_WORKLOAD_OPS_VERSION 2
+#define DPB_WORKLOAD_OPS_VERSION 3
 
 struct dpb_param_info {
     const char *name; /* "conv1.weight" */
@@ -87,7 +87,8 @@ int64_t dpb_model_own_table_elements(const struct dpb_model *model);
 /* Has it embedding tables, among its parameters or beside them? */
 bool dpb_model_has_tables(const struct dpb_model *model);
 
-/* One rank's share of a global batch. */
+/* One rank's share of a global batch. The arrays are where operators read them: in the device's
+ * memory, which the host must not touch on an accelerator (dpb_batch_on_host()). */
 struct dpb_batch {
     int64_t samples;           /* may be 0 on a rank when the batch is uneven */
     int64_t step;              /* training step, from 1; what is drawn anew in every step */
@@ -101,7 +102,14 @@ struct dpb_batch {
     const int32_t *predict_position; /* [samples, predicted], ascending, in the sequence */
     const int32_t *predict_token;    /* [samples, predicted], what stands there in truth */
     const int32_t *indices;          /* INTERACTIONS [samples, tables], row of each table */
+    const struct dpb_batch *host;    /* the same in the host's memory; NULL: these are */
 };
+
+/* The batch as the host may read it, until the forward pass that gets it returns. */
+static inline const struct dpb_batch *dpb_batch_on_host(const struct dpb_batch *batch)
+{
+    return batch->host ? batch->host : batch;
+}
 
 /* Where operators go: shared by everything that computes. */
 struct dpb_launcher {
@@ -120,6 +128,24 @@ static inline dpb_status dpb_launch(const struct dpb_launcher *launcher, const c
     return st;
 }
 
+/* Is the device's memory the host's own, in which it computes before op_launch() returns? Then what
+ * the host reads and writes needs no copy. */
+static inline bool dpb_device_is_host(const dpb_device *device)
+{
+    return !(dpb_device_get_ops(device)->flags & DPB_DEVICE_ACCELERATOR);
+}
+
+/* Copy in the stream's order, and wait for it: between memory of the host, of any kind, and of the
+ * device. Not in a timed step, unless the host has to know. */
+static inline dpb_status dpb_copy_now(const struct dpb_launcher *launcher, void *to,
+                                      const void *from, size_t bytes)
+{
+    const struct dpb_device_ops *ops = dpb_device_get_ops(launcher->device);
+
+    DPB_TRY(ops->copy(launcher->device, to, from, bytes, launcher->stream));
+    return ops->stream_sync(launcher->stream);
+}
+
 typedef struct dpb_workload dpb_workload;
 
 /* The other ranks, for what a network itself exchanges in its forward and backward pass: statistics
@@ -128,13 +154,15 @@ typedef struct dpb_workload dpb_workload;
 struct dpb_rank_services {
     void *ctx;
     int rank, size;
-    /* Shared memory for such exchanges, zeroed; in open() only. The engine frees it. */
+    /* Shared memory for such exchanges, zeroed; in open() only. The engine frees it. The device's,
+     * as all memory that operators and collectives work on. */
     dpb_status (*alloc)(void *ctx, size_t bytes, void **buffer);
     /* Start a collective on memory from alloc(), `count` elements in all (dpb_comm.h: struct
      * dpb_coll), without scaling. `name` (static) is its text in traces. At most
      * DPB_RANK_EXCHANGES_MAX are under way. With one rank nothing happens. */
     dpb_status (*start)(void *ctx, enum dpb_coll_kind kind, enum dpb_dtype dtype, void *buffer,
                         int64_t count, const char *name, int *exchange);
+    /* Later work of the launcher's stream sees the result. */
     dpb_status (*wait)(void *ctx, int exchange);
 };
 
@@ -167,9 +195,10 @@ struct dpb_workload_config {
     const void *options;                   /* the workload's own option struct */
     const struct dpb_rank_services *ranks; /* borrowed; never NULL */
     const struct dpb_param_watch *watch;   /* borrowed; NULL: nobody watches */
-    /* DPB_F32, or DPB_BF16: compute in bf16 from fp32 parameters, with fp32 gradients (mixed
-     * precision; only with DPB_WORKLOAD_BF16) */
+    /* DPB_F32, or DPB_BF16 or DPB_F16: compute in that from fp32 parameters, with fp32 gradients
+     * (mixed precision; only with DPB_WORKLOAD_MIXED, and where the device can) */
     enum dpb_dtype precision;
+    int64_t results; /* of how many forward passes read_result() can tell; 0: of one */
     /* Batch normalisation over the samples of all ranks (only with
      * DPB_WORKLOAD_BATCH_STATISTICS) */
     bool sync_batch_statistics;
@@ -187,7 +216,7 @@ enum dpb_state_kind {
 struct dpb_workload_state {
     const char *name; /* "bn1.running_mean" */
     enum dpb_state_kind kind;
-    float *data;
+    float *data; /* the device's memory */
     int64_t numel;
 };
 
@@ -235,12 +264,18 @@ struct dpb_workload_ops {
     /* param[i] and grad[i]: this rank's memory of parameter i, numel elements, any 4-byte
      * alignment. May be called again between steps (buckets were rebuilt). */
     void (*bind)(dpb_workload *workload, float *const *param, float *const *grad);
-    /* Initial values into the bound parameters; the same on every rank for the same seed. Where
-     * NULL is bound, that parameter is left out. */
+    /* Initial values into the bound parameters, which are the host's memory during this call; the
+     * same on every rank for the same seed. Where NULL is bound, that parameter is left out. */
     dpb_status (*init_params)(dpb_workload *workload, uint64_t seed);
-    /* training false: inference behaviour (running statistics, no dropout). */
+    /* training false: inference behaviour (running statistics, no dropout). What it says is kept as
+     * number `slot`, below config.results. It does not wait for what it launches, unless what is
+     * launched next depends on it. */
     dpb_status (*forward)(dpb_workload *workload, const struct dpb_batch *batch, bool training,
-                          struct dpb_forward_result *result);
+                          int64_t slot);
+    /* What the last forward pass with this slot said, once; all that was launched up to it must
+     * have been waited for (stream_sync). */
+    dpb_status (*read_result)(dpb_workload *workload, int64_t slot,
+                              struct dpb_forward_result *result);
     /* Gradients (overwritten, not accumulated) of grad_scale * sum over samples of the loss, for
      * the batch of the last forward. With 0 samples every gradient is zero and still reported. */
     dpb_status (*backward)(dpb_workload *workload, const struct dpb_batch *batch, float grad_scale,
@@ -251,6 +286,9 @@ struct dpb_workload_ops {
      * itself), in the optimizer phase of training step `step`, from 1, after the last backward. */
     dpb_status (*update)(dpb_workload *workload, const struct dpb_optimizer_config *optimizer,
                          int64_t step);
+    /* Optional. Does the host compute or read values of the device in the middle of a step, so that
+     * none can be captured as a graph? NULL: no. */
+    bool (*needs_host)(dpb_workload *workload);
     /* Bytes of activations, saved values and workspace that open() allocated. */
     int64_t (*activation_bytes)(dpb_workload *workload);
     /* The same without opening, exactly, so that what cannot fit is refused before it runs.
@@ -263,7 +301,7 @@ enum dpb_workload_flags {
     /* A sample's gradient depends on what else is in its rank's batch (batch normalisation), so
      * that the gradients of N ranks do not add up to the one of the whole batch. */
     DPB_WORKLOAD_BATCH_STATISTICS = 1 << 1,
-    DPB_WORKLOAD_BF16 = 1 << 2 /* can compute in mixed precision */
+    DPB_WORKLOAD_MIXED = 1 << 2 /* can compute in bf16 and fp16, where the device can */
 };
 
 struct dpb_workload_base {
@@ -271,6 +309,12 @@ struct dpb_workload_base {
 };
 
 dpb_status dpb_workload_ops_check(const struct dpb_workload_ops *ops);
+
+/* forward() in slot 0, and what it says: for who has nothing else to do. */
+dpb_status dpb_forward_and_read(const struct dpb_workload_ops *ops,
+                                const struct dpb_launcher *launcher, dpb_workload *workload,
+                                const struct dpb_batch *batch, bool training,
+                                struct dpb_forward_result *result);
 
 #ifdef __cplusplus
 }

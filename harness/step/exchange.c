@@ -135,6 +135,8 @@ static dpb_status exchange_wait(void *ctx, int number)
     DPB_TRY(engine->comm_ops->wait(engine->config.comm, exchange->request, engine->launcher.stream,
                                    &times));
     exchange->request = NULL;
+    if (times.end_ns == 0) /* not known: a stream waits, and not the host */
+        return DPB_OK;
     emit(engine, exchange, DPB_EVENT_COMM, times.start_ns, times.end_ns);
     if (times.all_ready_ns > times.start_ns)
         emit(engine, exchange, DPB_EVENT_COMM_WAIT, times.start_ns, times.all_ready_ns);

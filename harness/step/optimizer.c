@@ -190,20 +190,20 @@ static struct dpb_tensor tensor_of(const struct dpb_param_info *param, float *va
     return tensor;
 }
 
-dpb_status optimizer_launch(const struct dpb_optimizer_config *config,
-                            const struct optimizer_place *place, int64_t step,
-                            const struct dpb_launcher *launcher, const char *name)
+enum dpb_op optimizer_args_of(const struct dpb_optimizer_config *config,
+                              const struct optimizer_place *place, int64_t step,
+                              union optimizer_args *args)
 {
     const struct dpb_param_info *param = place->param;
     const struct dpb_tensor tensor = tensor_of(param, place->value);
     const enum dpb_optimizer_kind kind = optimizer_of(config, param);
     /* LARS and LAMB leave biases and the parameters of normalisations alone, as MLPerf's
      * references: neither decay nor trust ratio. */
-    const bool adapt = param->rank > 1;
+    const bool adapt = param->rank > 1, is_lamb = kind == DPB_OPTIMIZER_LAMB;
 
     switch (kind) {
-    case DPB_OPTIMIZER_SGD: {
-        const struct dpb_sgd_args sgd = {
+    case DPB_OPTIMIZER_SGD:
+        args->sgd = (struct dpb_sgd_args){
                 .param = place->value,
                 .grad = place->grad,
                 .momentum = place->state[0],
@@ -212,13 +212,10 @@ dpb_status optimizer_launch(const struct dpb_optimizer_config *config,
                 .mu = (float)config->momentum,
                 .weight_decay = (float)config->weight_decay,
         };
-
-        return dpb_launch(launcher, name, DPB_OP_SGD_MOMENTUM, &sgd);
-    }
+        return DPB_OP_SGD_MOMENTUM;
     case DPB_OPTIMIZER_ADAMW:
-    case DPB_OPTIMIZER_LAMB: {
-        const bool is_lamb = kind == DPB_OPTIMIZER_LAMB;
-        const struct dpb_adam_args adam = {
+    case DPB_OPTIMIZER_LAMB:
+        args->adam = (struct dpb_adam_args){
                 .param = tensor,
                 .grad = place->grad,
                 .m = place->state[0],
@@ -231,11 +228,9 @@ dpb_status optimizer_launch(const struct dpb_optimizer_config *config,
                 .weight_decay = is_lamb && !adapt ? 0.0 : config->weight_decay,
                 .adapt = is_lamb && adapt,
         };
-
-        return dpb_launch(launcher, name, is_lamb ? DPB_OP_LAMB : DPB_OP_ADAMW, &adam);
-    }
-    case DPB_OPTIMIZER_LARS: {
-        const struct dpb_lars_args lars = {
+        return is_lamb ? DPB_OP_LAMB : DPB_OP_ADAMW;
+    case DPB_OPTIMIZER_LARS:
+        args->lars = (struct dpb_lars_args){
                 .param = tensor,
                 .grad = place->grad,
                 .momentum = place->state[0],
@@ -246,12 +241,10 @@ dpb_status optimizer_launch(const struct dpb_optimizer_config *config,
                 .eps = config->eps,
                 .adapt = adapt,
         };
-
-        return dpb_launch(launcher, name, DPB_OP_LARS, &lars);
-    }
+        return DPB_OP_LARS;
     case DPB_OPTIMIZER_ADAGRAD:
-    case DPB_OPTIMIZER_ROWWISE_ADAGRAD: {
-        const struct dpb_adagrad_args adagrad = {
+    case DPB_OPTIMIZER_ROWWISE_ADAGRAD:
+        args->adagrad = (struct dpb_adagrad_args){
                 .param = tensor,
                 .grad = place->grad,
                 .state = place->state[0],
@@ -259,13 +252,19 @@ dpb_status optimizer_launch(const struct dpb_optimizer_config *config,
                 .eps = config->eps,
                 .weight_decay = config->weight_decay,
         };
-
-        return dpb_launch(launcher, name,
-                          kind == DPB_OPTIMIZER_ADAGRAD ? DPB_OP_ADAGRAD : DPB_OP_ROWWISE_ADAGRAD,
-                          &adagrad);
-    }
+        return kind == DPB_OPTIMIZER_ADAGRAD ? DPB_OP_ADAGRAD : DPB_OP_ROWWISE_ADAGRAD;
     case DPB_OPTIMIZER_COUNT:
         break;
     }
-    return DPB_ERR_INTERNAL; /* dpb_optimizer_config_check() refuses other numbers */
+    return DPB_OP_COUNT; /* dpb_optimizer_config_check() refuses other numbers */
+}
+
+dpb_status optimizer_launch(const struct dpb_optimizer_config *config,
+                            const struct optimizer_place *place, int64_t step,
+                            const struct dpb_launcher *launcher, const char *name)
+{
+    union optimizer_args args;
+    const enum dpb_op op = optimizer_args_of(config, place, step, &args);
+
+    return dpb_launch(launcher, name, op, &args);
 }

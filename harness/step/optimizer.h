@@ -32,7 +32,22 @@ struct optimizer_place {
     float *state[OPTIMIZER_ARRAYS]; /* NULL for an array that there is not */
 };
 
-/* Launch the update of one parameter in training step `step`, from 1, recorded as `name`. */
+/* Arguments of any optimizer's operators. */
+union optimizer_args {
+    struct dpb_sgd_args sgd;
+    struct dpb_adam_args adam;
+    struct dpb_lars_args lars;
+    struct dpb_adagrad_args adagrad;
+};
+
+/* Most operators that one optimizer has: row-wise Adagrad has Adagrad's for what is no table. */
+#define OPTIMIZER_OPS 2
+
+/* The operator that updates one parameter in update number `step`, from 1, and its arguments. */
+enum dpb_op optimizer_args_of(const struct dpb_optimizer_config *config,
+                              const struct optimizer_place *place, int64_t step,
+                              union optimizer_args *args);
+/* Launch that, recorded as `name`. */
 dpb_status optimizer_launch(const struct dpb_optimizer_config *config,
                             const struct optimizer_place *place, int64_t step,
                             const struct dpb_launcher *launcher, const char *name);

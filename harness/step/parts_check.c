@@ -88,6 +88,7 @@ dpb_status dpb_workload_ops_check(const struct dpb_workload_ops *ops)
             {"bind", ops->bind != NULL},
             {"init_params", ops->init_params != NULL},
             {"forward", ops->forward != NULL},
+            {"read_result", ops->read_result != NULL},
             {"backward", ops->backward != NULL},
             {"activation_bytes", ops->activation_bytes != NULL},
     };
@@ -147,4 +148,14 @@ bool dpb_model_has_tables(const struct dpb_model *model)
         if (model->params[p].table)
             return true;
     return false;
+}
+
+dpb_status dpb_forward_and_read(const struct dpb_workload_ops *ops,
+                                const struct dpb_launcher *launcher, dpb_workload *workload,
+                                const struct dpb_batch *batch, bool training,
+                                struct dpb_forward_result *result)
+{
+    DPB_TRY(ops->forward(workload, batch, training, 0));
+    DPB_TRY(dpb_device_get_ops(launcher->device)->stream_sync(launcher->stream));
+    return ops->read_result(workload, 0, result);
 }

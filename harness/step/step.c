@@ -172,11 +172,11 @@ static dpb_status get_batch(struct dpb_step_engine *engine, struct dpb_batch *ba
         return st;
     batch->step = engine->steps_done + 1;
     batch->first += engine->micro_batch * (engine->config.global_batch / micro_batches);
-    return check_batch(engine, batch);
+    DPB_TRY(check_batch(engine, batch));
+    return engine_stage_batch(engine, batch);
 }
 
-static dpb_status forward(struct dpb_step_engine *engine, const struct dpb_batch *batch,
-                          struct dpb_forward_result *result)
+static dpb_status forward(struct dpb_step_engine *engine, const struct dpb_batch *batch)
 {
     const struct dpb_strategy_ops *strategy = engine->config.strategy;
 
@@ -185,7 +185,7 @@ static dpb_status forward(struct dpb_step_engine *engine, const struct dpb_batch
         DPB_TRY(strategy->forward_begin(engine->strategy, is_syncing(engine)));
     if (engine->micro_grad || !engine->is_bound)
         engine_bind(engine);
-    DPB_TRY(engine->config.workload->forward(engine->workload, batch, true, result));
+    DPB_TRY(engine->config.workload->forward(engine->workload, batch, true, engine->micro_batch));
     return strategy->forward_end ? strategy->forward_end(engine->strategy) : DPB_OK;
 }
 
@@ -209,7 +209,8 @@ static dpb_status backward(struct dpb_step_engine *engine, const struct dpb_batc
         engine->is_used[p] = false;
     for (int u = 0; u < plan->unit_count; u++)
         engine->unit_ready[u] = 0;
-    DPB_TRY(engine->config.workload->backward(engine->workload, batch, engine->grad_scale,
+    DPB_TRY(engine->config.workload->backward(engine->workload, batch,
+                                              engine->grad_scale * (float)engine->loss_scale.value,
                                               on_grad_ready, engine));
     if (!(engine->strategy_flags & DPB_STRATEGY_FINDS_UNUSED))
         return ready_set_check_complete(&engine->ready);
@@ -234,6 +235,32 @@ static dpb_status sync_gradients(struct dpb_step_engine *engine)
     return engine_sync_check_done(engine);
 }
 
+/* ---- graphs ---- */
+
+/* The first steps bring everything up that is made when it is first used; after the first, the plan
+ * may be another. */
+#define STEPS_BEFORE_CAPTURE 2
+
+static dpb_status capture_begin(struct dpb_step_engine *engine)
+{
+    if (!engine->config.capture || engine->steps_done < STEPS_BEFORE_CAPTURE)
+        return DPB_OK;
+    DPB_TRY(dpb_device_get_ops(engine->config.device)
+                    ->capture_begin(engine->config.device, engine->launcher.stream));
+    engine->is_capturing = true;
+    return DPB_OK;
+}
+
+static dpb_status capture_end(struct dpb_step_engine *engine)
+{
+    if (!engine->is_capturing)
+        return DPB_OK;
+    engine->is_capturing = false;
+    engine->captured++;
+    return dpb_device_get_ops(engine->config.device)
+            ->capture_end(engine->config.device, engine->launcher.stream);
+}
+
 /* What the workload updates itself. */
 static dpb_status update_workload(struct dpb_step_engine *engine)
 {
@@ -248,32 +275,30 @@ static dpb_status update_workload(struct dpb_step_engine *engine)
     return st;
 }
 
+static dpb_status update(struct dpb_step_engine *engine)
+{
+    bool is_skipped;
+
+    DPB_TRY(engine_loss_scale_apply(engine, &is_skipped));
+    if (is_skipped)
+        return DPB_OK;
+    DPB_TRY(engine_update_all(engine));
+    DPB_TRY(update_workload(engine));
+    engine->updates_done++;
+    return DPB_OK;
+}
+
 static dpb_status optimize(struct dpb_step_engine *engine)
 {
     const struct dpb_strategy_ops *strategy = engine->config.strategy;
 
-    for (int u = 0; u < engine->update_count; u++) {
-        const struct update *update = &engine->update[u];
-        const struct dpb_update *part = &update->part;
-
-        if (strategy->has_gradient && !strategy->has_gradient(engine->strategy, part->param))
-            continue;
-
-        const struct optimizer_place place = {
-                .param = &update->info,
-                .value = part->value ? part->value : engine->param[part->param] + part->first,
-                .grad = part->grad ? part->grad : engine->grad[part->param] + part->first,
-                .state = {update->state[0], update->state[1]},
-        };
-
-        DPB_TRY(optimizer_launch(&engine->config.optimizer, &place, engine->steps_done + 1,
-                                 &engine->launcher, update->name));
-    }
-    DPB_TRY(update_workload(engine));
+    DPB_TRY(update(engine));
     if (strategy->after_optimizer)
         DPB_TRY(strategy->after_optimizer(engine->strategy));
     DPB_TRY(engine_exchanges_check_done(engine));
     DPB_TRY(engine_sync_check_done(engine));
+    DPB_TRY(engine_mark(engine));
+    DPB_TRY(capture_end(engine));
     /* The step has not ended before the work has. */
     DPB_TRY(dpb_device_get_ops(engine->config.device)->stream_sync(engine->launcher.stream));
     if (strategy->step_end)
@@ -287,7 +312,6 @@ static dpb_status optimize(struct dpb_step_engine *engine)
 static dpb_status run_micro_batch(struct dpb_step_engine *engine, struct dpb_step_times *times)
 {
     const bool is_last = engine->micro_batch == engine->config.accumulate - 1;
-    struct dpb_forward_result result = {0};
     struct dpb_batch batch = {0};
     int64_t duration_ns;
     dpb_status st;
@@ -300,7 +324,13 @@ static dpb_status run_micro_batch(struct dpb_step_engine *engine, struct dpb_ste
         return st;
 
     phase_begin(engine, DPB_PHASE_FORWARD, DPB_EVENT_FORWARD);
-    st = forward(engine, &batch, &result);
+    st = capture_begin(engine);
+    if (st >= 0)
+        st = engine_mark(engine);
+    if (st >= 0)
+        st = forward(engine, &batch);
+    if (st >= 0)
+        st = engine_mark(engine);
     phase_end(engine, &duration_ns);
     times->forward_ns += duration_ns;
     DPB_TRY(st);
@@ -309,13 +339,25 @@ static dpb_status run_micro_batch(struct dpb_step_engine *engine, struct dpb_ste
     st = backward(engine, &batch);
     if (st >= 0 && !is_last)
         st = backward_end(engine);
+    if (st >= 0)
+        st = engine_mark(engine);
     phase_end(engine, &duration_ns);
     times->backward_ns += duration_ns;
-
-    times->loss_sum += result.loss_sum;
-    times->correct += result.correct;
     times->samples += batch.samples;
     return st;
+}
+
+/* After the step: what its forward passes said, and how long the device took. */
+static dpb_status read_results(struct dpb_step_engine *engine, struct dpb_step_times *times)
+{
+    for (int64_t m = 0; m < engine->config.accumulate; m++) {
+        struct dpb_forward_result result = {0};
+
+        DPB_TRY(engine->config.workload->read_result(engine->workload, m, &result));
+        times->loss_sum += result.loss_sum;
+        times->correct += result.correct;
+    }
+    return engine_marks_read(engine, times);
 }
 
 static dpb_status run_phases(struct dpb_step_engine *engine, struct dpb_step_times *times)
@@ -325,6 +367,7 @@ static dpb_status run_phases(struct dpb_step_engine *engine, struct dpb_step_tim
 
     for (int p = 0; p < engine->model->param_count; p++)
         engine->has_grad[p] = false;
+    engine_marks_begin(engine);
     if (strategy->step_begin)
         DPB_TRY(strategy->step_begin(engine->strategy, engine->steps_done + 1));
     engine_sync_ticks_begin(engine);
@@ -339,6 +382,8 @@ static dpb_status run_phases(struct dpb_step_engine *engine, struct dpb_step_tim
 
     phase_begin(engine, DPB_PHASE_SYNC, DPB_EVENT_SYNC);
     st = sync_gradients(engine);
+    if (st >= 0)
+        st = engine_mark(engine);
     phase_end(engine, &times->sync_ns);
     engine->micro_batch = 0;
     DPB_TRY(st);
@@ -348,7 +393,7 @@ static dpb_status run_phases(struct dpb_step_engine *engine, struct dpb_step_tim
     phase_end(engine, &times->optimizer_ns);
     DPB_TRY(st);
     times->end_ns = engine->phase_start_ns;
-    return DPB_OK;
+    return read_results(engine, times);
 }
 
 /* ---- after a step ---- */
@@ -427,10 +472,12 @@ static dpb_status evaluate(struct dpb_step_engine *engine, const struct dpb_batc
             return DPB_OK;
         DPB_TRY(st);
         DPB_TRY(check_batch(engine, &batch));
+        DPB_TRY(engine_stage_batch(engine, &batch));
 
         engine->phase = DPB_PHASE_FORWARD;
         engine_progress(engine, -1);
-        DPB_TRY(engine->config.workload->forward(engine->workload, &batch, false, &result));
+        DPB_TRY(dpb_forward_and_read(engine->config.workload, &engine->launcher, engine->workload,
+                                     &batch, false, &result));
         DPB_TRY(engine_exchanges_check_done(engine));
         sum->correct += result.correct;
         sum->loss_sum += result.loss_sum;

@@ -39,6 +39,8 @@ static uint64_t hash_of_run(const struct dpb_step_engine *engine)
     hash_i64(state, config->accumulate);
     hash_i64(state, config->ranks_per_node);
     hash_i64(state, config->precision);
+    hash_f64(state, config->loss_scale);
+    hash_i64(state, config->capture);
     hash_i64(state, config->sync_batch_statistics);
     hash_i64(state, config->optimizer.kind);
 #define HASH_SETTING(member, name) hash_f64(state, config->optimizer.member);
@@ -68,22 +70,36 @@ static uint64_t hash_of_plan(const struct dpb_step_engine *engine, const struct 
     return XXH3_64bits_digest(state);
 }
 
+static void hash_piece(void *ctx, void *piece, int64_t offset, int64_t bytes)
+{
+    (void)offset;
+    XXH3_64bits_update(ctx, piece, (size_t)bytes);
+}
+
+static dpb_status hash_values(struct dpb_step_engine *engine, const float *values, int64_t numel)
+{
+    const struct pieces hash = {.use = hash_piece, .ctx = engine->hash_state, .unit = -1};
+
+    return engine_pieces(engine, (float *)values, numel * (int64_t)sizeof(*values), PIECES_READ,
+                         &hash);
+}
+
 dpb_status engine_hash_run(struct dpb_step_engine *engine, int first, int end)
 {
     for (int p = first; p < end; p++)
-        XXH3_64bits_update(engine->hash_state, engine->param[p],
-                           (size_t)engine->model->params[p].numel * sizeof(float));
+        DPB_TRY(hash_values(engine, engine->param[p], engine->model->params[p].numel));
     return DPB_OK;
 }
 
 /* What the workload keeps beside the parameters, alike on every rank. */
-static void add_replicated_state(const struct dpb_step_engine *engine)
+static dpb_status add_replicated_state(struct dpb_step_engine *engine)
 {
     struct dpb_workload_state state;
 
     for (int i = 0; dpb_step_state(engine, i, &state); i++)
         if (state.kind == DPB_STATE_REPLICATED)
-            XXH3_64bits_update(engine->hash_state, state.data, (size_t)state.numel * sizeof(float));
+            DPB_TRY(hash_values(engine, state.data, state.numel));
+    return DPB_OK;
 }
 
 static dpb_status hash_params(struct dpb_step_engine *engine)
@@ -92,17 +108,18 @@ static dpb_status hash_params(struct dpb_step_engine *engine)
     return engine_each_run(engine, false, engine_hash_run);
 }
 
-static uint64_t hash_of_state(const struct dpb_step_engine *engine)
+static dpb_status hash_of_state(struct dpb_step_engine *engine, uint64_t *hash)
 {
     XXH3_64bits_reset(engine->hash_state);
-    add_replicated_state(engine);
-    return XXH3_64bits_digest(engine->hash_state);
+    DPB_TRY(add_replicated_state(engine));
+    *hash = XXH3_64bits_digest(engine->hash_state);
+    return DPB_OK;
 }
 
 dpb_status dpb_step_hash(dpb_step_engine *engine, uint64_t *hash)
 {
     DPB_TRY(hash_params(engine));
-    add_replicated_state(engine);
+    DPB_TRY(add_replicated_state(engine));
     *hash = XXH3_64bits_digest(engine->hash_state);
     return DPB_OK;
 }
@@ -191,10 +208,13 @@ static dpb_status agree_on(struct dpb_step_engine *engine, const char *what, uin
 
 dpb_status engine_agree_on_values(struct dpb_step_engine *engine, uint64_t hash_of_params)
 {
+    uint64_t hash;
+
     DPB_TRY(agree_on(engine, "parameters", hash_of_params));
     if (!engine->config.workload->state)
         return DPB_OK;
-    return agree_on(engine, "values beside the parameters", hash_of_state(engine));
+    DPB_TRY(hash_of_state(engine, &hash));
+    return agree_on(engine, "values beside the parameters", hash);
 }
 
 bool dpb_step_is_in_sync(const dpb_step_engine *engine)
@@ -243,10 +263,9 @@ dpb_status engine_adopt_ready_order(struct dpb_step_engine *engine)
     _Static_assert(sizeof(int) == sizeof(int32_t), "indices travel as int32");
     if (engine->world_size == 1)
         return DPB_OK;
-    memcpy(engine->gradients, engine->ready_order, bytes);
+    DPB_TRY(dpb_copy_now(&engine->launcher, engine->gradients, engine->ready_order, bytes));
     DPB_TRY(run_collective(engine, &broadcast));
-    memcpy(engine->ready_order, engine->gradients, bytes);
-    return DPB_OK;
+    return dpb_copy_now(&engine->launcher, engine->ready_order, engine->gradients, bytes);
 }
 
 /* The check's data: rank r puts (r + 1) v at an element, where v counts 0, 1, ... 1020 and begins
@@ -255,13 +274,17 @@ dpb_status engine_adopt_ready_order(struct dpb_step_engine *engine)
  * the half shows that `scale` is obeyed. */
 #define CHECK_PERIOD 1021
 
-/* Signs of life for who watches: a large network on a busy machine is no hang. */
-#define BEAT_ELEMENTS (INT64_C(1) << 22)
-
 struct check_result {
     int64_t element; /* -1: all are right */
     int unit;
     float got, expected;
+};
+
+/* One unit, whose pieces come in their order. */
+struct check {
+    const struct dpb_step_engine *engine;
+    struct check_result *result;
+    int unit, v;
 };
 
 static int check_first(int u)
@@ -274,37 +297,51 @@ static int check_next(int v)
     return v + 1 == CHECK_PERIOD ? 0 : v + 1;
 }
 
-static void fill_unit(struct dpb_step_engine *engine, float *data, int64_t elements, int u)
+static void fill_piece(void *ctx, void *piece, int64_t offset, int64_t bytes)
 {
-    const int rank = engine->rank;
-    int v = check_first(u);
+    struct check *check = ctx;
+    const int64_t times = check->engine->rank + 1;
+    float *data = piece;
 
-    for (int64_t i = 0; i < elements; i++) {
-        if (i % BEAT_ELEMENTS == 0)
-            engine_progress(engine, u);
-        data[i] = (float)((int64_t)v * (rank + 1));
-        v = check_next(v);
+    (void)offset;
+    for (int64_t i = 0; i < bytes / (int64_t)sizeof(*data); i++) {
+        data[i] = (float)((int64_t)check->v * times);
+        check->v = check_next(check->v);
     }
 }
 
-static void compare_unit(struct dpb_step_engine *engine, const float *data, int64_t elements, int u,
-                         struct check_result *result)
+static void compare_piece(void *ctx, void *piece, int64_t offset, int64_t bytes)
 {
-    const int64_t ranks = engine->world_size;
+    struct check *check = ctx;
+    const int64_t ranks = check->engine->world_size;
     const float factor = (float)(ranks * (ranks + 1)) / 4.0f;
-    int v = check_first(u);
+    const float *data = piece;
 
-    for (int64_t i = 0; i < elements; i++) {
-        const float expected = factor * (float)v;
+    for (int64_t i = 0; i < bytes / (int64_t)sizeof(*data) && check->result->element < 0; i++) {
+        const float expected = factor * (float)check->v;
 
-        if (i % BEAT_ELEMENTS == 0)
-            engine_progress(engine, u);
-        if (data[i] != expected) {
-            *result = (struct check_result){i, u, data[i], expected};
-            return;
-        }
-        v = check_next(v);
+        if (data[i] != expected)
+            *check->result = (struct check_result){offset / (int64_t)sizeof(*data) + i, check->unit,
+                                                   data[i], expected};
+        check->v = check_next(check->v);
     }
+}
+
+static dpb_status check_pieces(struct dpb_step_engine *engine, void *data, int64_t bytes, int u,
+                               unsigned how, struct check_result *result)
+{
+    struct check check = {engine, result, u, check_first(u)};
+    const struct pieces pieces = {
+            .use = how == PIECES_WRITE ? fill_piece : compare_piece, .ctx = &check, .unit = u};
+
+    return engine_pieces(engine, data, bytes, how, &pieces);
+}
+
+static void clear_piece(void *ctx, void *piece, int64_t offset, int64_t bytes)
+{
+    (void)ctx;
+    (void)offset;
+    memset(piece, 0, (size_t)bytes);
 }
 
 static dpb_status judge_check(struct dpb_step_engine *engine, const struct check_result *mine)
@@ -353,12 +390,13 @@ dpb_status engine_check_comm(struct dpb_step_engine *engine, const struct dpb_un
                 .tag = u,
         };
 
-        fill_unit(engine, data, unit->elements, u);
+        const int64_t bytes = unit->elements * (int64_t)sizeof(*data);
+
+        DPB_TRY(check_pieces(engine, data, bytes, u, PIECES_WRITE, &result));
         DPB_TRY(run_collective(engine, &all_reduce));
-        if (result.element < 0)
-            compare_unit(engine, data, unit->elements, u, &result);
+        DPB_TRY(check_pieces(engine, data, bytes, u, PIECES_READ, &result));
     }
     DPB_TRY(judge_check(engine, &result));
-    memset(engine->gradients, 0, (size_t)engine->gradient_arena_bytes);
-    return DPB_OK;
+    return engine_pieces(engine, engine->gradients, engine->gradient_arena_bytes, PIECES_WRITE,
+                         &(struct pieces){.use = clear_piece, .unit = -1});
 }

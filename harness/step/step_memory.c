@@ -308,6 +308,7 @@ dpb_status engine_alloc_arenas(struct dpb_step_engine *engine)
     DPB_TRY(alloc_params(engine));
     DPB_TRY(list_updates(&shape, engine->strategy, &engine->update, &engine->update_count));
     DPB_TRY(name_updates(engine));
+    DPB_TRY(engine_updates_open(engine));
     DPB_TRY(alloc_state(engine));
     DPB_TRY(alloc_micro_gradients(engine));
     engine->gradient_arena_bytes = arena_bytes_of(&shape, engine_plan(engine));
@@ -323,6 +324,7 @@ void engine_free_arenas(struct dpb_step_engine *engine)
     free_floats(engine, &engine->micro_gradients);
     free_floats(engine, &engine->optimizer_state);
     free_floats(engine, &engine->params);
+    engine_updates_close(engine);
     free(engine->micro_grad);
     free(engine->name_text);
     free(engine->update);
@@ -442,14 +444,54 @@ static int64_t largest_run_bytes(struct dpb_step_engine *engine)
     return largest;
 }
 
-static dpb_status make_run(struct dpb_step_engine *engine, bool is_new)
+/* Initial values of the parameters that are in param[], made where the host can write them. */
+static dpb_status init_on_host(struct dpb_step_engine *engine, float **host)
 {
     const struct dpb_workload_ops *workload = engine->config.workload;
+    const struct dpb_param_info *param = engine->model->params;
+    dpb_status st;
 
-    if (!is_new)
-        return give(engine);
+    workload->bind(engine->workload, host, engine->grad);
+    st = workload->init_params(engine->workload, engine->config.seed);
     workload->bind(engine->workload, engine->param, engine->grad);
-    return workload->init_params(engine->workload, engine->config.seed);
+    for (int p = 0; st >= 0 && p < engine->model->param_count; p++)
+        if (host[p])
+            st = dpb_copy_now(&engine->launcher, engine->param[p], host[p],
+                              (size_t)param[p].numel * sizeof(float));
+    return st;
+}
+
+static dpb_status init_values(struct dpb_step_engine *engine)
+{
+    const struct dpb_workload_ops *workload = engine->config.workload;
+    const int params = engine->model->param_count;
+    float **host;
+    dpb_status st = DPB_OK;
+
+    if (dpb_device_is_host(engine->config.device)) {
+        workload->bind(engine->workload, engine->param, engine->grad);
+        return workload->init_params(engine->workload, engine->config.seed);
+    }
+    host = calloc((size_t)params, sizeof(*host));
+    if (!host)
+        return no_memory("its tables");
+    for (int p = 0; p < params && st >= 0; p++) {
+        if (engine->param[p])
+            host[p] = calloc((size_t)engine->model->params[p].numel, sizeof(**host));
+        if (engine->param[p] && !host[p])
+            st = no_memory("initial values");
+    }
+    if (st >= 0)
+        st = init_on_host(engine, host);
+    for (int p = 0; p < params; p++)
+        free(host[p]);
+    free(host);
+    return st;
+}
+
+static dpb_status make_run(struct dpb_step_engine *engine, bool is_new)
+{
+    return is_new ? init_values(engine) : give(engine);
 }
 
 dpb_status engine_each_run(struct dpb_step_engine *engine, bool is_new, engine_run use)
@@ -459,7 +501,7 @@ dpb_status engine_each_run(struct dpb_step_engine *engine, bool is_new, engine_r
 
     if (!is_in_parts(engine) || engine->parted) {
         if (is_new)
-            DPB_TRY(engine->config.workload->init_params(engine->workload, engine->config.seed));
+            DPB_TRY(init_values(engine));
         engine_progress(engine, -1);
         return use(engine, 0, params);
     }

@@ -54,7 +54,8 @@ static dpb_status check_abilities(const struct dpb_step_config *config)
     const struct dpb_workload_ops *workload = config->workload;
 
     if (config->precision != DPB_F32 &&
-        !(config->precision == DPB_BF16 && (workload->flags & DPB_WORKLOAD_BF16))) {
+        !((config->precision == DPB_BF16 || config->precision == DPB_F16) &&
+          workload->flags & DPB_WORKLOAD_MIXED)) {
         dpb_error("workload \"%s\" cannot compute in precision \"%s\"", workload->name,
                   dpb_dtype_text(config->precision));
         return DPB_ERR_USAGE;
@@ -65,6 +66,34 @@ static dpb_status check_abilities(const struct dpb_step_config *config)
                   workload->name);
         return DPB_ERR_USAGE;
     }
+    return DPB_OK;
+}
+
+static dpb_status no_capture(const char *why, const char *remedy)
+{
+    dpb_error("steps cannot be captured as graphs: %s", why);
+    dpb_log_hint("use --capture off%s", remedy);
+    return DPB_ERR_USAGE;
+}
+
+/* Between the begin and the end of a graph the host may not wait for anything in it. */
+static dpb_status check_capture(const struct dpb_step_engine *engine)
+{
+    const struct dpb_step_config *config = &engine->config;
+
+    if (!config->capture)
+        return DPB_OK;
+    if (!dpb_device_get_ops(config->device)->capture_begin)
+        return no_capture("the device runs nothing but what is launched", "");
+    if (config->accumulate > 1)
+        return no_capture("micro-batches are handed over in the middle of a step",
+                          ", or --accumulate 1");
+    if (config->strategy->tick || engine->strategy_flags & DPB_STRATEGY_NEEDS_HOST)
+        return no_capture("the strategy, as it is set, waits on the host in the middle of a step",
+                          ", or --strategy ddp");
+    if (config->loss_scale == DPB_LOSS_SCALE_DYNAMIC)
+        return no_capture("a dynamic loss scale is decided on the host, before the update",
+                          ", or a number as --loss-scale");
     return DPB_OK;
 }
 
@@ -87,6 +116,7 @@ static dpb_status check_config(const struct dpb_step_engine *engine)
     DPB_TRY(dpb_strategy_ops_check(config->strategy));
     DPB_TRY(dpb_workload_ops_check(config->workload));
     DPB_TRY(check_abilities(config));
+    DPB_TRY(check_capture(engine));
     return check_model(engine);
 }
 
@@ -165,6 +195,27 @@ dpb_status engine_use_plan(struct dpb_step_engine *engine)
     return DPB_OK;
 }
 
+/* What cannot go with a workload that computes on the host in the middle of a step. */
+static dpb_status check_host_part(const struct dpb_step_engine *engine)
+{
+    const struct dpb_workload_ops *workload = engine->config.workload;
+
+    if (!workload->needs_host || !workload->needs_host(engine->workload))
+        return DPB_OK;
+    if (engine->config.capture)
+        return no_capture("the workload, as it is set, computes on the host in the middle of a "
+                          "step",
+                          "");
+    if (engine->config.loss_scale == 0.0 || !workload->update)
+        return DPB_OK;
+    dpb_error(
+            "workload \"%s\": updates what it exchanges itself, from gradients that a scaled loss "
+            "would change",
+            workload->name);
+    dpb_log_hint("use --loss-scale off with --precision bf16, or --embedding-gradients dense");
+    return DPB_ERR_USAGE;
+}
+
 static dpb_status open_workload(struct dpb_step_engine *engine)
 {
     const struct dpb_workload_config config = {
@@ -175,6 +226,7 @@ static dpb_status open_workload(struct dpb_step_engine *engine)
             .ranks = &engine->exchanges.services,
             .watch = &engine->watch,
             .precision = engine->config.precision,
+            .results = engine->config.accumulate,
             .sync_batch_statistics = engine->config.sync_batch_statistics,
             .seed = engine->config.seed,
             .optimizer = engine->config.optimizer,
@@ -184,7 +236,7 @@ static dpb_status open_workload(struct dpb_step_engine *engine)
     engine->exchanges.is_opening = true;
     st = engine->config.workload->open(&config, &engine->workload);
     engine->exchanges.is_opening = false;
-    return st;
+    return st < 0 ? st : check_host_part(engine);
 }
 
 static dpb_status open_parts(struct dpb_step_engine *engine)
@@ -193,6 +245,10 @@ static dpb_status open_parts(struct dpb_step_engine *engine)
     DPB_TRY(engine_agree_on_run(engine)); /* before anything whose size depends on it */
     DPB_TRY(alloc_tables(engine));
     DPB_TRY(open_launcher(engine));
+    DPB_TRY(engine_window_open(engine));
+    DPB_TRY(engine_stage_open(engine));
+    DPB_TRY(engine_marks_open(engine));
+    DPB_TRY(engine_loss_scale_open(engine));
     DPB_TRY(open_strategy(engine));
     DPB_TRY(engine_alloc_arenas(engine));
     DPB_TRY(open_workload(engine));
@@ -256,6 +312,10 @@ void dpb_step_close(dpb_step_engine *engine)
         engine->comm_ops->buffer_free(engine->config.comm, engine->gradients);
     }
     engine_free_arenas(engine);
+    engine_loss_scale_close(engine);
+    engine_marks_close(engine);
+    engine_stage_close(engine);
+    engine_window_close(engine);
     if (engine->launcher.stream)
         device->stream_close(engine->launcher.stream);
     if (engine->recorder_none)

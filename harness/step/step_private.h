@@ -24,6 +24,44 @@ struct exchange {
     int64_t bytes;
 };
 
+/* Updates by one operator, which are launched together. */
+struct update_group {
+    enum dpb_op op;
+    int count;
+    char *args; /* NULL: one by one */
+};
+
+/* Where a batch waits on the host for its copy to an accelerator (batch_stage.c). */
+#define STAGE_PLACES 2
+
+struct stage_place {
+    char *host;
+    dpb_event_mark *copied; /* the device has left it */
+    bool is_used;
+};
+
+struct stage {
+    char *device; /* what operators read; NULL: the source's memory is that */
+    struct stage_place place[STAGE_PLACES];
+    int next;
+    dpb_stream *waiter;     /* nothing runs on it: to wait for one mark */
+    struct dpb_batch batch; /* as the source gave it */
+};
+
+/* Marks of a step on an accelerator (device_times.c). */
+struct marks {
+    dpb_event_mark **mark;
+    int64_t room, count;
+};
+
+struct loss_scale {
+    double value, next;
+    int64_t good_steps; /* since it changed or overflowed */
+    int64_t skipped;
+    int32_t *found; /* the device's; NULL: nobody looks */
+    int32_t *host;  /* 0, and what was found */
+};
+
 #define EXCHANGE_BUFFERS_MAX 8
 #define NO_EXCHANGE          (-1) /* its number with one rank */
 
@@ -64,7 +102,15 @@ struct dpb_step_engine {
     bool is_bound;         /* the workload knows the views */
     struct update *update;
     int update_count;
+    struct update_group group[OPTIMIZER_OPS];
     char *name_text;
+    char *window; /* the host's, for what is in memory of an accelerator */
+    struct stage stage;
+    struct marks marks;
+    struct loss_scale loss_scale;
+    bool is_capturing;    /* what is launched becomes a graph */
+    int64_t captured;     /* steps */
+    int64_t updates_done; /* steps that were not skipped */
 
     struct sync sync;
     struct exchanges exchanges;
@@ -120,6 +166,60 @@ void engine_bind(struct dpb_step_engine *engine);
 /* The plan in force is new: compare it over the ranks, check the communicator in its places, bind
  * the workload's gradients to them. Collective. */
 dpb_status engine_use_plan(struct dpb_step_engine *engine);
+
+/* ---- window.c: the device's memory, as the host reads and writes it ---- */
+
+enum {
+    PIECES_READ = 1 << 0,
+    PIECES_WRITE = 1 << 1
+};
+
+/* What is done with pieces of memory, in their order. `offset` is that of the piece. */
+struct pieces {
+    void (*use)(void *ctx, void *piece, int64_t offset, int64_t bytes);
+    void *ctx;
+    int unit; /* for signs of life; -1: none */
+};
+
+dpb_status engine_window_open(struct dpb_step_engine *engine);
+void engine_window_close(struct dpb_step_engine *engine);
+/* After what was launched before. Outside of steps. */
+dpb_status engine_pieces(struct dpb_step_engine *engine, void *memory, int64_t bytes, unsigned how,
+                         const struct pieces *pieces);
+
+/* ---- batch_stage.c ---- */
+
+dpb_status engine_stage_open(struct dpb_step_engine *engine);
+void engine_stage_close(struct dpb_step_engine *engine);
+/* The batch's arrays become those for operators. */
+dpb_status engine_stage_batch(struct dpb_step_engine *engine, struct dpb_batch *batch);
+
+/* ---- device_times.c ---- */
+
+dpb_status engine_marks_open(struct dpb_step_engine *engine);
+void engine_marks_close(struct dpb_step_engine *engine);
+void engine_marks_begin(struct dpb_step_engine *engine);
+/* The stream gets here: one after the other, as struct marks counts them. */
+dpb_status engine_mark(struct dpb_step_engine *engine);
+/* The step has ended: phases become those of the device, if there were marks. */
+dpb_status engine_marks_read(const struct dpb_step_engine *engine, struct dpb_step_times *times);
+
+/* ---- loss_scale.c ---- */
+
+dpb_status engine_loss_scale_open(struct dpb_step_engine *engine);
+void engine_loss_scale_close(struct dpb_step_engine *engine);
+/* Before the updates, after what was reduced: divide by the scale, or say that the step is skipped.
+ * The same on every rank; collective where each has its own part. */
+dpb_status engine_loss_scale_apply(struct dpb_step_engine *engine, bool *is_skipped);
+
+/* ---- update.c ---- */
+
+dpb_status engine_updates_open(struct dpb_step_engine *engine);
+void engine_updates_close(struct dpb_step_engine *engine);
+/* Of update number `u`: where its gradient is, and has it one in this step? */
+float *engine_update_gradient(const struct dpb_step_engine *engine, int u);
+bool engine_is_updated(const struct dpb_step_engine *engine, int u);
+dpb_status engine_update_all(struct dpb_step_engine *engine);
 
 /* ---- step_memory.c ---- */
 

@@ -118,16 +118,31 @@ bool dpb_step_state(const dpb_step_engine *engine, int index, struct dpb_workloa
     return workload->state && workload->state(engine->workload, index, state);
 }
 
-void dpb_step_plant_divergence(dpb_step_engine *engine)
+dpb_status dpb_step_read(const dpb_step_engine *engine, void *to, const void *from, size_t bytes)
 {
-    float *first = engine->update[0].part.value ? engine->update[0].part.value
-                                                : engine->param[engine->update[0].part.param] +
-                                                          engine->update[0].part.first;
-    uint32_t bits;
+    return dpb_copy_now(&engine->launcher, to, from, bytes);
+}
 
-    memcpy(&bits, first, sizeof(bits));
-    bits ^= 1;
-    memcpy(first, &bits, sizeof(bits));
+int64_t dpb_step_captured(const dpb_step_engine *engine)
+{
+    return engine->captured;
+}
+
+static void flip_bit(void *ctx, void *piece, int64_t offset, int64_t bytes)
+{
+    (void)ctx;
+    (void)offset;
+    (void)bytes;
+    *(unsigned char *)piece ^= 1; /* the lowest of a little-endian float */
+}
+
+dpb_status dpb_step_plant_divergence(dpb_step_engine *engine)
+{
+    const struct dpb_update *part = &engine->update[0].part;
+    float *first = part->value ? part->value : engine->param[part->param] + part->first;
+    const struct pieces flip = {.use = flip_bit, .unit = -1};
+
+    return engine_pieces(engine, first, sizeof(*first), PIECES_READ | PIECES_WRITE, &flip);
 }
 
 void dpb_step_exchanges(const dpb_step_engine *engine, struct dpb_step_exchanges *exchanges)
@@ -135,19 +150,32 @@ void dpb_step_exchanges(const dpb_step_engine *engine, struct dpb_step_exchanges
     *exchanges = engine->exchanges.step;
 }
 
-static void nudge(struct dpb_step_engine *engine)
+static void nudge_piece(void *ctx, void *piece, int64_t offset, int64_t bytes)
+{
+    uint64_t bits = *(uint64_t *)ctx;
+    float *value = piece;
+
+    (void)offset;
+    for (int64_t i = 0; i < bytes / (int64_t)sizeof(*value); i++) {
+        /* xorshift64: Marsaglia, "Xorshift RNGs", 2003 */
+        bits ^= bits << 13;
+        bits ^= bits >> 7;
+        bits ^= bits << 17;
+        value[i] *= bits >> 63 ? 1.0f + 0x1p-20f : 1.0f - 0x1p-20f;
+    }
+    *(uint64_t *)ctx = bits;
+}
+
+static dpb_status nudge(struct dpb_step_engine *engine)
 {
     uint64_t bits = 0x9e3779b97f4a7c15;
+    const struct pieces some = {.use = nudge_piece, .ctx = &bits, .unit = -1};
 
-    for (int p = 0; p < engine->model->param_count; p++) {
-        for (int64_t i = 0; i < engine->model->params[p].numel; i++) {
-            /* xorshift64: Marsaglia, "Xorshift RNGs", 2003 */
-            bits ^= bits << 13;
-            bits ^= bits >> 7;
-            bits ^= bits << 17;
-            engine->param[p][i] *= bits >> 63 ? 1.0f + 0x1p-20f : 1.0f - 0x1p-20f;
-        }
-    }
+    for (int p = 0; p < engine->model->param_count; p++)
+        DPB_TRY(engine_pieces(engine, engine->param[p],
+                              engine->model->params[p].numel * (int64_t)sizeof(float),
+                              PIECES_READ | PIECES_WRITE, &some));
+    return DPB_OK;
 }
 
 dpb_status dpb_step_nudge_params(dpb_step_engine *engine)
@@ -156,8 +184,9 @@ dpb_status dpb_step_nudge_params(dpb_step_engine *engine)
 
     if (st < 0)
         return st;
-    nudge(engine);
-    st = engine_take_params(engine);
+    st = nudge(engine);
+    if (st >= 0)
+        st = engine_take_params(engine);
     engine_full_params_end(engine);
     return st;
 }

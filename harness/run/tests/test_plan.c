@@ -393,8 +393,8 @@ static void test_precision(void **state)
     struct dpb_registry with = *registry_for_tests();
     struct dpb_plan plan;
     (void)state;
-    able.flags |= DPB_WORKLOAD_BF16;
-    unable.flags &= ~(unsigned)DPB_WORKLOAD_BF16;
+    able.flags |= DPB_WORKLOAD_MIXED;
+    unable.flags &= ~(unsigned)DPB_WORKLOAD_MIXED;
     with.workloads = workloads;
     with.workload_count = 2;
     registry_under_test = &with;

@@ -184,8 +184,8 @@ static unsigned ddp_flags_of(const void *opaque)
     const struct dpb_ddp_options *options = opaque;
 
     return (hooks[options->hook]->is_lossy ? DPB_STRATEGY_LOSSY : 0) |
-           (hooks[options->hook]->has_stages ? DPB_STRATEGY_CHAINS : 0) |
-           (has_usage(options) ? DPB_STRATEGY_FINDS_UNUSED : 0);
+           (hooks[options->hook]->has_stages ? DPB_STRATEGY_CHAINS | DPB_STRATEGY_NEEDS_HOST : 0) |
+           (has_usage(options) ? DPB_STRATEGY_FINDS_UNUSED | DPB_STRATEGY_NEEDS_HOST : 0);
 }
 
 /* ---- plan ---- */

@@ -472,15 +472,27 @@ static dpb_status zero1_forward_end(dpb_strategy *strategy)
     return finish_gathers((struct zero1 *)strategy);
 }
 
+/* Between whole parameters and where they are here. Outside of steps: it waits. */
+static dpb_status copy_whole(const struct zero1 *self, float *const *full, bool is_in)
+{
+    const struct dpb_launcher *launcher = self->services.launcher;
+
+    for (int p = 0; p < self->model->param_count; p++) {
+        float *here = self->params + self->place[p];
+
+        if (full[p])
+            DPB_TRY(launch_copy(launcher, is_in ? "params.take" : "params.give",
+                                is_in ? here : full[p], is_in ? full[p] : here,
+                                self->model->params[p].numel * (int64_t)sizeof(float)));
+    }
+    return dpb_device_get_ops(launcher->device)->stream_sync(launcher->stream);
+}
+
 static dpb_status zero1_take_params(dpb_strategy *strategy, float *const *full)
 {
     const struct zero1 *self = (const struct zero1 *)strategy;
 
-    for (int p = 0; p < self->model->param_count; p++)
-        if (full[p])
-            memcpy(self->params + self->place[p], full[p],
-                   (size_t)self->model->params[p].numel * sizeof(float));
-    return DPB_OK;
+    return copy_whole(self, full, true);
 }
 
 /* The next forward pass gathers them nevertheless, so that every step sends the same. */
@@ -492,11 +504,7 @@ static dpb_status zero1_give_params(dpb_strategy *strategy, float *const *full)
         DPB_TRY(start_gathers(self));
         DPB_TRY(finish_gathers(self));
     }
-    for (int p = 0; p < self->model->param_count; p++)
-        if (full[p])
-            memcpy(full[p], self->params + self->place[p],
-                   (size_t)self->model->params[p].numel * sizeof(float));
-    return DPB_OK;
+    return copy_whole(self, full, false);
 }
 
 /* ---- tables ---- */

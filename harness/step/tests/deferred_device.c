@@ -46,6 +46,8 @@ static dpb_status deferred_op_launch(dpb_device *device, enum dpb_op op, const v
 
 static dpb_status deferred_stream_sync(dpb_stream *stream)
 {
+    if (wrapper.queued == 0)
+        return DPB_OK;
     for (int i = 0; i < wrapper.queued; i++)
         DPB_TRY(dpb_op_launch(wrapper.inner, DPB_OP_SGD_MOMENTUM, &wrapper.queue[i], stream));
     wrapper.queued = 0;

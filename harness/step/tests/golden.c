@@ -94,14 +94,23 @@ static void gather(float *const *from, float *to)
 }
 
 static dpb_status golden_forward(dpb_workload *workload, const struct dpb_batch *batch,
-                                 bool training, struct dpb_forward_result *result)
+                                 bool training, int64_t slot)
 {
     (void)batch;
     (void)training;
+    (void)slot;
     if (++workload->forwards == 2)
         gather(workload->first_grad, workload->options.report->local);
     for (int p = 0; p < PARAMS; p++)
         DPB_TRY(dpb_param_use(workload->watch, p, DPB_PASS_FORWARD));
+    return DPB_OK;
+}
+
+static dpb_status golden_read_result(dpb_workload *workload, int64_t slot,
+                                     struct dpb_forward_result *result)
+{
+    (void)workload;
+    (void)slot;
     *result = (struct dpb_forward_result){0};
     return DPB_OK;
 }
@@ -157,6 +166,7 @@ const struct dpb_workload_ops golden_workload_ops = {
         .bind = golden_bind,
         .init_params = golden_init,
         .forward = golden_forward,
+        .read_result = golden_read_result,
         .backward = golden_backward,
         .update = golden_update,
         .activation_bytes = golden_activation_bytes,

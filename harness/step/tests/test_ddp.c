@@ -327,7 +327,8 @@ static void test_find_unused(void **state)
 
     (void)state;
     fake_open(&fake, &options, 2);
-    assert_int_equal(dpb_strategy_ddp_ops.flags_of(&options), DPB_STRATEGY_FINDS_UNUSED);
+    assert_int_equal(dpb_strategy_ddp_ops.flags_of(&options),
+                     DPB_STRATEGY_FINDS_UNUSED | DPB_STRATEGY_NEEDS_HOST);
     assert_int_equal(fake.plan.unit_count, 4); /* d, c, b, a */
     fake.arena[(fake.plan.units[1].offset_bytes) / 4] = 7.0f;
     run_step(&fake, without_c, 3);

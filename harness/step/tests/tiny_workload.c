@@ -6,6 +6,8 @@
 
 #include "dpb_log.h"
 
+#define TINY_RESULTS 16 /* micro-batches of a step, at most */
+
 struct dpb_workload {
     struct dpb_workload_base base;
     struct tiny_options options;
@@ -17,6 +19,7 @@ struct dpb_workload {
     int32_t *exchanged[2]; /* one element each */
     float kept[TINY_STATES][TINY_STATE_ELEMENTS];
     int64_t updates;
+    struct dpb_forward_result result[TINY_RESULTS];
 };
 
 const int tiny_ready_order[TINY_PARAMS] = {4, 2, 3, 0, 1};
@@ -254,7 +257,7 @@ static bool is_unused(const dpb_workload *workload, int param)
 }
 
 static dpb_status tiny_forward(dpb_workload *workload, const struct dpb_batch *batch, bool training,
-                               struct dpb_forward_result *result)
+                               int64_t slot)
 {
     struct dpb_forward_result sum = {0};
 
@@ -279,7 +282,14 @@ static dpb_status tiny_forward(dpb_workload *workload, const struct dpb_batch *b
     if (workload->options.nan_loss)
         sum.loss_sum = NAN;
     DPB_TRY(exchange(workload, &sum.correct));
-    *result = sum;
+    workload->result[slot] = sum;
+    return DPB_OK;
+}
+
+static dpb_status tiny_read_result(dpb_workload *workload, int64_t slot,
+                                   struct dpb_forward_result *result)
+{
+    *result = workload->result[slot];
     return DPB_OK;
 }
 
@@ -387,6 +397,7 @@ const struct dpb_workload_ops tiny_workload_ops = {
         .bind = tiny_bind,
         .init_params = tiny_init,
         .forward = tiny_forward,
+        .read_result = tiny_read_result,
         .backward = tiny_backward,
         .state = tiny_state,
         .update = tiny_update,
