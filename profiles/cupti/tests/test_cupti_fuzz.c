@@ -31,7 +31,7 @@ static uint32_t below(uint32_t limit)
 /* Times as they are, none, and any bits. */
 static uint64_t any_time(void)
 {
-    switch (below(4)) {
+    switch (below(8)) {
     case 0:
         return 0;
     case 1:
@@ -127,7 +127,7 @@ static void check_round(void)
 
     memset(&tape, 0, sizeof(tape));
     for (uint32_t i = 0; i < count; i++) {
-        if (below(12) == 0)
+        if (below(60) == 0)
             put_foreign(&tape);
         else
             put_any(&tape);
