@@ -8,7 +8,7 @@
 
 #include "dpb_log.h"
 #include "option_private.h"
-#include "yaml_tree.h"
+#include "dpb_yaml.h"
 
 #define NAME_BYTES 64
 

@@ -1,4 +1,4 @@
-#include "yaml_tree.h"
+#include "dpb_yaml.h"
 
 #include <stdbool.h>
 #include <stdio.h>
@@ -8,6 +8,7 @@
 #include <libfyaml.h>
 
 #include "dpb_log.h"
+#include "dpb_str.h"
 #include "option_private.h"
 #include "utf8.h"
 
@@ -75,7 +76,7 @@ static dpb_status log_syntax(const struct reader *reader)
         length = strlen(reason);
     }
     dpb_error("%s:%d:%d: %.*s", reader->file_name, line, column, (int)length, reason);
-    dpb_log_hint("sweep files are YAML 1.2; look for a missing bracket, quote or space there");
+    dpb_log_hint("the file is YAML 1.2; look for a missing bracket, quote or space there");
     return DPB_ERR_USAGE;
 }
 
@@ -307,4 +308,27 @@ dpb_status dpb_yaml_parse(const char *text, size_t count, const char *file_name,
     else
         dpb_yaml_release(&made);
     return st;
+}
+
+#define FILE_BYTES_MOST ((size_t)4 << 20) /* of a text that people write */
+
+dpb_status dpb_yaml_read_file(const char *path, struct dpb_yaml *root)
+{
+    struct dpb_str text = {0};
+    dpb_status st;
+
+    DPB_TRY(dpb_file_read_most(path, FILE_BYTES_MOST, &text));
+    st = dpb_yaml_parse(text.text, text.length, path, root);
+    dpb_str_release(&text);
+    return st;
+}
+
+const struct dpb_yaml *dpb_yaml_get(const struct dpb_yaml *map, const char *key)
+{
+    if (!map || map->kind != DPB_YAML_MAP)
+        return NULL;
+    for (size_t i = 0; i + 1 < map->count; i += 2)
+        if (strcmp(map->items[i].text, key) == 0)
+            return &map->items[i + 1];
+    return NULL;
 }
