@@ -1,5 +1,5 @@
 /* dpb_meter.h: the meter interface: energy, power, clocks and temperature of what a rank computes
- * on, read before and after its timed steps and never in between.
+ * on, read before and after its timed steps; in between, from time to time, only what is cheap.
  *
  * A value that cannot be read is DPB_METER_NONE, never 0. */
 #ifndef DPB_METER_H
@@ -86,13 +86,15 @@ struct dpb_meter_ops {
                        size_t why_bytes);
     /* Costs up to some milliseconds; no allocation. What cannot be read is DPB_METER_NONE. */
     void (*read)(dpb_meter *meter, struct dpb_meter_sample *sample);
+    /* Optional: time, clock and throttle only, in some microseconds; the rest is DPB_METER_NONE. */
+    void (*poll)(dpb_meter *meter, struct dpb_meter_sample *sample);
     void (*close)(dpb_meter *meter);
 };
 
 /* Check a table: version, names, members. Logged; DPB_ERR_INTERNAL. */
 dpb_status dpb_meter_ops_check(const struct dpb_meter_ops *ops);
 
-/* Begin a span with a reading, and extend it by a later one. */
+/* Begin a span with a reading, and extend it by a later one: the last one must be a whole one. */
 void dpb_meter_span_begin(struct dpb_meter_span *span, const struct dpb_meter_sample *sample);
 void dpb_meter_span_extend(struct dpb_meter_span *span, const struct dpb_meter_sample *sample);
 

@@ -13,6 +13,7 @@
 #include "dpb_log.h"
 #include "dpb_stats.h"
 #include "cell_trace.h"
+#include "rank_meter.h"
 #include "rank_steps.h"
 
 #define LATE_WARN_NS 2000000 /* a wake-up this late distorts an emulated link's timing */
@@ -298,7 +299,28 @@ static void put_parts(const struct dpb_cell_outcome *o, dpb_json *record)
     dpb_json_set_int(memory, "measured_bytes", peak);
     dpb_json_set(memory, "parts", dpb_json_copy(dpb_json_get(result->ranks[0], "memory")));
     dpb_json_set(record, "memory", memory);
-    dpb_json_set_absent(record, "energy", "this device has no energy counter that we read");
+}
+
+/* Of all ranks' timed steps. */
+static void put_energy(const struct dpb_cell_outcome *o, dpb_json *record)
+{
+    const struct dpb_launch_result *result = o->result;
+    const struct dpb_experiment *e =
+            dpb_config_struct(o->plan->cells[o->launch.cell].config, "experiment");
+    int64_t steps = (int64_t)dpb_rank_steps_count(result, DPB_STEPS_TIMED);
+    const dpb_json **ranks = calloc((size_t)result->rank_count, sizeof(*ranks));
+    char why[512] = "out of memory";
+    dpb_json *energy = NULL;
+    for (int r = 0; ranks && r < result->rank_count; r++)
+        ranks[r] = dpb_json_get(result->ranks[r], "meter");
+    if (ranks)
+        energy = rank_meters_energy(ranks, result->rank_count, steps, steps * e->global_batch, why,
+                                    sizeof(why));
+    if (energy)
+        dpb_json_set(record, "energy", energy);
+    else
+        dpb_json_set_absent(record, "energy", why);
+    free(ranks);
 }
 
 /* What the background thread that moves the gradients cost, and how punctual it was. */
@@ -367,6 +389,20 @@ static void warn_of_link(const dpb_json *progress, dpb_json *warnings)
              (double)p99_ns * 1e-6);
 }
 
+/* Step times of a device that was held back are those of its cooling. */
+static void warn_of_throttling(const dpb_json *energy, dpb_json *warnings)
+{
+    const dpb_json *ranks = dpb_json_get(energy, "ranks");
+    for (size_t r = 0; r < dpb_json_size(ranks); r++) {
+        const dpb_json *rank = dpb_json_at(ranks, r);
+        if (dpb_json_as_bool(dpb_json_get(rank, "throttled"), false))
+            warn(warnings,
+                 "rank %zu's device was held back (%s): its step times are not those of a device "
+                 "that is cooled and fed well",
+                 r, dpb_json_as_string(dpb_json_get(rank, "throttled_by"), "unknown"));
+    }
+}
+
 static void warn_of_bf16(const dpb_json *device, dpb_json *warnings)
 {
     const char *how = dpb_json_as_string(dpb_json_get(device, "bf16"), "");
@@ -413,6 +449,7 @@ static void put_warnings(const struct dpb_cell_outcome *o, bool flagged, dpb_jso
              e->ranks, e->threads_per_rank, cores);
     if (e->data == DPB_DATA_SYNTHETIC)
         warn(warnings, "trained on synthetic data: loss and accuracy mean nothing");
+    warn_of_throttling(dpb_json_get(record, "energy"), warnings);
     warn_of_link(dpb_json_get(record, "progress"), warnings);
     warn_of_no_synchronisation(e, dpb_json_get(record, "plan"), warnings);
     dpb_json_set(record, "warnings", warnings);
@@ -462,6 +499,7 @@ static dpb_status put_results(const struct dpb_cell_outcome *o, dpb_json *record
                               enum dpb_record_status *status, char *reason, size_t reason_bytes)
 {
     put_parts(o, record);
+    put_energy(o, record);
     put_progress(o, record);
     bool finite = put_training(o, record);
     bool in_sync = ended_in_sync(o->result);

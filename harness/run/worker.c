@@ -20,6 +20,7 @@
 #include "dpb_step.h"
 #include "dpb_trace.h"
 #include "kept_values.h"
+#include "rank_meter.h"
 
 /* Operators, spans and collectives of one micro-batch of one lane: a parameter has its own in the
  * forward pass, in the backward pass (bias, weights, data, activation) and in the update. */
@@ -66,6 +67,7 @@ struct worker {
     dpb_loader *loader, *test_loader;
     dpb_step_engine *engine;
     dpb_recorder *recorder;
+    struct rank_meter meter;
     /* measurements */
     int64_t step_count, warmup; /* untraced steps; the first `warmup` are not timed */
     struct dpb_step_times *times;
@@ -268,6 +270,14 @@ static dpb_status open_engine(struct worker *w)
     return w->job.nudge ? dpb_step_nudge_params(w->engine) : DPB_OK;
 }
 
+static void open_meter(struct worker *w)
+{
+    dpb_json *device = w->device_ops->describe(w->device);
+    rank_meter_open(&w->meter, w->registry, w->device_ops->flags & DPB_DEVICE_ACCELERATOR, device,
+                    w->rank);
+    dpb_json_free(device);
+}
+
 /* All that is written during the timed steps, allocated and touched before them. */
 static dpb_status open_measurement(struct worker *w)
 {
@@ -287,6 +297,7 @@ static dpb_status open_measurement(struct worker *w)
     if (!w->times || !w->traced_start_ns || !w->traced_end_ns)
         return DPB_ERR_NO_MEMORY;
     memset(w->times, 0xff, (size_t)w->step_count * sizeof(*w->times)); /* calloc does not touch */
+    open_meter(w);
     if (w->traced_count == 0)
         return DPB_OK;
     size_t params = (size_t)dpb_dataset_model(w->train)->param_count;
@@ -319,6 +330,7 @@ static dpb_status run_steps(struct worker *w, int64_t from, int64_t to)
 {
     for (int64_t s = from; s < to; s++) {
         DPB_TRY(dpb_step_run(w->engine, &w->times[s]));
+        rank_meter_between(&w->meter);
         if (!w->job.verify)
             continue;
         DPB_TRY(compare_replicas(w, s + 1));
@@ -351,10 +363,12 @@ static dpb_status run_traced(struct worker *w)
 static dpb_status train(struct worker *w)
 {
     DPB_TRY(run_steps(w, 0, w->warmup));
+    rank_meter_begin(&w->meter);
     DPB_TRY(w->comm_ops->barrier(w->comm)); /* no rank starts the clock before the others */
     if (w->device_ops->seal)
         w->device_ops->seal(w->device, true);
     DPB_TRY(run_steps(w, w->warmup, w->step_count));
+    rank_meter_end(&w->meter);
     if (w->device_ops->seal)
         w->device_ops->seal(w->device, false);
     /* Test accuracy belongs to the steps asked for, not to the traced extra ones. */
@@ -509,6 +523,7 @@ static dpb_status report(struct worker *w)
     dpb_json_set_int(result, "events_lost", (int64_t)w->events_lost);
     dpb_json_set_int(result, "traced_wire_bytes", w->traced_wire_bytes);
     dpb_json_set(result, "device", w->device_ops->describe(w->device));
+    dpb_json_set(result, "meter", rank_meter_json(&w->meter));
     dpb_json_set(result, "comm", w->comm_ops->describe(w->comm));
     dpb_json *plan = dpb_step_plan_json(w->engine);
     dpb_step_exchanges(w->engine, &exchanges);
@@ -555,6 +570,7 @@ static void worker_close(struct worker *w)
     dpb_dataset_close(w->test);
     dpb_loader_close(w->loader);
     dpb_dataset_close(w->train);
+    rank_meter_close(&w->meter);
     if (w->comm)
         w->comm_ops->close(w->comm);
     if (w->device)

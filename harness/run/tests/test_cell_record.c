@@ -172,6 +172,71 @@ static void test_emulated_bf16(void **state)
     }
 }
 
+/* A device's meter: 8 J, and held back when `by` says by what; NULL: there is none. */
+static dpb_json *meter_json(bool machine, const char *by)
+{
+    dpb_json *json = dpb_json_object();
+    dpb_json_set_string(json, "meter", machine ? "rapl" : "nvml");
+    dpb_json_set_bool(json, "machine", machine);
+    dpb_json_set_int(json, "energy_mj", 8000);
+    dpb_json_set_bool(json, "throttled", by != NULL);
+    dpb_json_set_string(json, "throttled_by", by ? by : "");
+    return json;
+}
+
+static dpb_json *no_meter_json(const char *why)
+{
+    dpb_json *json = dpb_json_object();
+    dpb_json_set_absent(json, "meter", why);
+    return json;
+}
+
+static dpb_json *record_with_meters(dpb_json *first, dpb_json *second)
+{
+    struct fixture f;
+    dpb_json *record = NULL;
+    char why[256];
+    open_fixture(&f, 64.0);
+    dpb_json_set(f.result.ranks[0], "meter", first);
+    dpb_json_set(f.result.ranks[1], "meter", second);
+    assert_int_equal(dpb_cell_record_build(&f.outcome, &record), DPB_OK);
+    assert_int_equal(dpb_record_check(record, why), DPB_OK);
+    close_fixture(&f);
+    return record;
+}
+
+/* 4 timed steps of 128 samples. */
+static void test_energy(void **state)
+{
+    (void)state;
+    dpb_json *record = record_with_meters(meter_json(false, NULL), meter_json(false, "heat"));
+    const dpb_json *warnings = dpb_json_get(record, "warnings");
+    assert_int_equal(number(record, "energy/energy_mj"), 16000);
+    assert_float_equal(real(record, "energy/energy_per_step_mj"), 4000, 1e-9);
+    assert_float_equal(real(record, "energy/energy_per_sample_j"), 0.03125, 1e-9);
+    assert_true(dpb_json_as_bool(dpb_json_path(record, "energy/throttled"), false));
+    assert_non_null(strstr(dpb_json_as_string(dpb_json_at(warnings, 0), ""),
+                           "rank 1's device was held back (heat)"));
+    dpb_json_free(record);
+
+    record = record_with_meters(meter_json(true, NULL), no_meter_json("rank 0 reads it"));
+    assert_int_equal(number(record, "energy/energy_mj"), 8000);
+    assert_string_equal(dpb_json_as_string(dpb_json_path(record, "energy/scope"), ""), "machine");
+    dpb_json_free(record);
+
+    record = record_with_meters(meter_json(false, NULL), no_meter_json("no permission"));
+    assert_int_equal(dpb_json_type(dpb_json_path(record, "energy/energy_mj")), DPB_JSON_NULL);
+    assert_string_equal(dpb_json_as_string(dpb_json_path(record, "energy/energy_mj_reason"), ""),
+                        "no permission");
+    dpb_json_free(record);
+
+    record = record_with_meters(no_meter_json("no counter"), no_meter_json("none here either"));
+    assert_int_equal(dpb_json_type(dpb_json_get(record, "energy")), DPB_JSON_NULL);
+    assert_string_equal(dpb_json_as_string(dpb_json_get(record, "energy_reason"), ""),
+                        "no counter");
+    dpb_json_free(record);
+}
+
 static void test_numbers(void **state)
 {
     (void)state;
@@ -463,6 +528,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
             cmocka_unit_test(test_numbers),
             cmocka_unit_test(test_emulated_bf16),
+            cmocka_unit_test(test_energy),
             cmocka_unit_test(test_loss_curve),
             cmocka_unit_test(test_loss_curve_has_finite_points_only),
             cmocka_unit_test(test_one_rank_verifies_nothing),
