@@ -9,7 +9,7 @@
  *   cudaStreamWaitEvent cudaStreamIsCapturing
  *   cudaEventCreateWithFlags cudaEventDestroy cudaEventRecord cudaEventQuery cudaEventElapsedTime
  *   cudaMalloc cudaFree cudaMemsetAsync cudaMemcpyAsync
- *   cudaGetErrorName cudaGetErrorString */
+ *   cudaGetErrorName cudaGetErrorString cudaGetLastError */
 #ifndef DPB_NCCL_TABLE_H
 #define DPB_NCCL_TABLE_H
 

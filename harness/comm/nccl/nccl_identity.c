@@ -1,0 +1,80 @@
+/* nccl_identity.c: which GPU this rank has. NCCL finds out late, and in fewer words, that two ranks
+ * have the same one. */
+#include "nccl_private.h"
+
+#include <stdio.h>
+#include <string.h>
+
+void dpb_nccl_uuid_text(const unsigned char uuid[16], char text[48])
+{
+    int at = snprintf(text, 48, "GPU-");
+    for (int i = 0; i < 16; i++) {
+        const bool dash = i == 4 || i == 6 || i == 8 || i == 10;
+        at += snprintf(text + at, 48 - (size_t)at, "%s%02x", dash ? "-" : "", uuid[i]);
+    }
+}
+
+static dpb_status read_identity(struct dpb_nccl_comm *comm, const char *subject)
+{
+    _Static_assert(sizeof(comm->identity) == 96, "without padding");
+    struct cudaDeviceProp properties;
+    DPB_NCCL_CUDA(comm, subject, cudaGetDeviceProperties(&properties, comm->cuda_device));
+    struct dpb_nccl_identity *mine = &comm->identity;
+    memset(mine, 0, sizeof(*mine));
+    memcpy(mine->uuid, &properties.uuid, sizeof(mine->uuid));
+    mine->domain = properties.pciDomainID;
+    mine->bus = properties.pciBusID;
+    mine->slot = properties.pciDeviceID;
+    /* cudart has no member for it; the driver puts the instance's profile into the name. */
+    mine->is_mig = strstr(properties.name, " MIG ") != NULL;
+    snprintf(mine->name, sizeof(mine->name), "%.*s", (int)sizeof(mine->name) - 1, properties.name);
+    return DPB_OK;
+}
+
+static dpb_status refuse_mig(struct dpb_nccl_comm *comm, const struct dpb_nccl_identity *all)
+{
+    for (int r = 0; r < comm->base.size; r++) {
+        if (!all[r].is_mig)
+            continue;
+        return dpb_rendezvous_fail(comm->rendezvous, DPB_ERR_UNSUPPORTED,
+                                   "use whole GPUs, or one rank",
+                                   "rank %d: rank %d has a MIG instance (%s), and NCCL does not "
+                                   "connect those",
+                                   comm->base.rank, r, all[r].name);
+    }
+    return DPB_OK;
+}
+
+static dpb_status refuse_same(struct dpb_nccl_comm *comm, const struct dpb_nccl_identity *all)
+{
+    for (int b = 1; b < comm->base.size; b++) {
+        for (int a = 0; a < b; a++) {
+            char uuid[48];
+            if (memcmp(all[a].uuid, all[b].uuid, sizeof(all[a].uuid)) != 0)
+                continue;
+            dpb_nccl_uuid_text(all[a].uuid, uuid);
+            return dpb_rendezvous_fail(
+                    comm->rendezvous, DPB_ERR_USAGE,
+                    "every rank needs a GPU of its own: use fewer ranks (--ranks), or look at "
+                    "CUDA_VISIBLE_DEVICES of each rank",
+                    "rank %d: ranks %d and %d have the same GPU: %s (%04x:%02x:%02x, %s)",
+                    comm->base.rank, a, b, uuid, (unsigned)all[a].domain, (unsigned)all[a].bus,
+                    (unsigned)all[a].slot, all[a].name);
+        }
+    }
+    return DPB_OK;
+}
+
+dpb_status dpb_nccl_identity_check(struct dpb_nccl_comm *comm)
+{
+    struct dpb_nccl_identity all[DPB_COMM_RANKS_MAX];
+    char subject[DPB_NCCL_SUBJECT];
+    snprintf(subject, sizeof(subject), "rank %d: open", comm->base.rank);
+    DPB_TRY(read_identity(comm, subject));
+    DPB_TRY(dpb_rendezvous_exchange(comm->rendezvous, "GPU", &comm->identity,
+                                    sizeof(comm->identity), all));
+    if (comm->base.size == 1)
+        return DPB_OK;
+    DPB_TRY(refuse_mig(comm, all));
+    return refuse_same(comm, all);
+}
