@@ -11,7 +11,9 @@
 #include "dpb_log.h"
 #include "dpb_losses.h"
 #include "dpb_recorder_cupti.h"
+#include "nvtx.h"
 #include "tape.h"
+#include "../../tests/nvtx_seen.h"
 
 #define STACK_DEPTH 64
 
@@ -399,19 +401,36 @@ static void test_one_session(void **state)
     ops->close(recorder);
 }
 
-/* Under nsys or ncu: run, untraced, and say so. */
+static int count_of(const char *text, const char *word)
+{
+    int count = 0;
+
+    for (const char *at = text; (at = strstr(at, word)) != NULL; at++)
+        count++;
+    return count;
+}
+
+/* Under nsys or ncu: run, untraced, and say so; the ranges are for that tool. */
 static void test_another_tool_is_there(void **state)
 {
     dpb_recorder *recorder;
     char why[256];
+    int pushes;
 
     (void)state;
     fake.subscribe_result = CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED;
+    pushes = count_of(nvtx_seen_text(), "push dpbench");
     recorder = open_prepared();
     assert_non_null(strstr(log_lines, "Nsight Systems"));
     assert_int_equal(ops->start(recorder), DPB_OK);
     record_step(recorder, 1);
     drain(recorder, 4);
+    if (nvtx_is_built_in()) {
+        assert_int_equal(count_of(nvtx_seen_text(), "push dpbench"), pushes + 4);
+        assert_non_null(strstr(nvtx_seen_text(), "conv1.fwd"));
+        assert_int_equal(count_of(nvtx_seen_text(), "push dpbench"),
+                         count_of(nvtx_seen_text(), "pop dpbench"));
+    }
     assert_int_equal(fake.flush_count, 0);
     assert_null(fake.requested);
     {
@@ -586,7 +605,7 @@ int main(void)
     };
 
     tape_need_cupti(&fake.real);
-    /* The real library must not be given the ranges here: it would want a driver. */
-    setenv("NVTX_INJECTION64_PATH", "", 1);
+    /* The ranges go to a tool of the tests: CUPTI would want a driver. */
+    setenv("NVTX_INJECTION64_PATH", DPB_NVTX_INJECTION, 1);
     return DPB_RUN_TESTS(tests);
 }
