@@ -1,14 +1,15 @@
 /* dialect.h: the C++ that kernels are written in: nvcc compiles it for the GPU, any C++17 compiler
  * for the host, where tests/shim.h runs it and tests compare it with the reference.
  *
- * A kernel is `DPB_KERNEL name(...)`, launched by dpb::launch(). In it:
+ * A kernel is `DPB_KERNEL name(...)`, launched by dpb::launch(); functions that it calls are
+ * DPB_DEVICE, or DPB_MEMBER in a class. In it:
  *   dpb::thread(), threads()         number in the block, and how many; a multiple of 32
  *   dpb::block_x(), blocks_x(), ..._y()
  *   DPB_SHARED(type, name, count);   an array that the block shares; undefined at first
  *   DPB_SYNC();                      all threads of the block, none of which may have returned
- *   dpb::shuffle_xor(v, mask), ballot(bool)    all 32 threads of the warp, the same way
- *   dpb::atomic_max(p, v), raise_flag(p)
- * bf16 and fp16 are plain structs; to_float() and from_float<T>() convert, to nearest even.
+ *   dpb::shuffle_xor(v, mask), shuffle(v, lane), ballot(bool)    all 32 threads of the warp, the
+ * same way dpb::atomic_max(p, v), raise_flag(p) bf16 and fp16 are plain structs; to_float() and
+ * from_float<T>() convert, to nearest even.
  *
  * The host does not model warps in lockstep, fused multiply-add, approximate functions or speed. */
 #ifndef DPB_CUDA_DIALECT_H
@@ -17,6 +18,8 @@
 #include <math.h>
 #include <stddef.h>
 #include <stdint.h>
+
+#include <type_traits>
 
 #include "cuda_kernels.h"
 
@@ -36,10 +39,12 @@ struct fp16 {
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
 
-#define DPB_KERNEL                    __global__ void
-#define DPB_DEVICE                    __device__ __forceinline__
+#define DPB_KERNEL                    static __global__ void
+#define DPB_DEVICE                    static __device__ __forceinline__
+#define DPB_MEMBER                    __device__ __forceinline__
 #define DPB_SHARED(type, name, count) __shared__ type name[count]
 #define DPB_SYNC()                    __syncthreads()
+#define DPB_UNROLL                    _Pragma("unroll")
 
 namespace dpb
 {
@@ -73,14 +78,14 @@ DPB_DEVICE unsigned blocks_y()
     return gridDim.y;
 }
 
-DPB_DEVICE float shuffle_xor(float value, unsigned mask)
+template <class T> DPB_DEVICE T shuffle_xor(T value, unsigned mask)
 {
     return __shfl_xor_sync(0xffffffffu, value, (int)mask);
 }
 
-DPB_DEVICE double shuffle_xor(double value, unsigned mask)
+template <class T> DPB_DEVICE T shuffle(T value, unsigned from)
 {
-    return __shfl_xor_sync(0xffffffffu, value, (int)mask);
+    return __shfl_sync(0xffffffffu, value, (int)from);
 }
 
 DPB_DEVICE uint32_t ballot(bool value)
@@ -148,32 +153,14 @@ DPB_DEVICE float to_float(float value)
     return value;
 }
 
-template <class T> struct convert;
-
-template <> struct convert<float> {
-    static DPB_DEVICE float from(float value)
-    {
-        return value;
-    }
-};
-
-template <> struct convert<bf16> {
-    static DPB_DEVICE bf16 from(float value)
-    {
-        return to_bf16(value);
-    }
-};
-
-template <> struct convert<fp16> {
-    static DPB_DEVICE fp16 from(float value)
-    {
-        return to_fp16(value);
-    }
-};
-
 template <class T> DPB_DEVICE T from_float(float value)
 {
-    return convert<T>::from(value);
+    if constexpr (std::is_same_v<T, bf16>)
+        return to_bf16(value);
+    else if constexpr (std::is_same_v<T, fp16>)
+        return to_fp16(value);
+    else
+        return value;
 }
 
 /* ---- vectors ---- */
@@ -185,21 +172,32 @@ template <class T, int COUNT> struct alignas(sizeof(T) * COUNT) pack {
 
 template <class T> constexpr int pack_of = 16 / (int)sizeof(T);
 
+/* The widest that one instruction moves. */
+template <class T, int COUNT> constexpr int pack_in = COUNT < pack_of<T> ? COUNT : pack_of<T>;
+
 template <int COUNT, class T> DPB_DEVICE void load(const T *from, float (&to)[COUNT])
 {
-    const pack<T, COUNT> values = *reinterpret_cast<const pack<T, COUNT> *>(from);
+    constexpr int EACH = pack_in<T, COUNT>;
 
-    for (int i = 0; i < COUNT; i++)
-        to[i] = to_float(values.at[i]);
+    for (int i = 0; i < COUNT; i += EACH) {
+        const pack<T, EACH> values = *reinterpret_cast<const pack<T, EACH> *>(from + i);
+
+        for (int j = 0; j < EACH; j++)
+            to[i + j] = to_float(values.at[j]);
+    }
 }
 
 template <int COUNT, class T> DPB_DEVICE void store(T *to, const float (&from)[COUNT])
 {
-    pack<T, COUNT> values;
+    constexpr int EACH = pack_in<T, COUNT>;
 
-    for (int i = 0; i < COUNT; i++)
-        values.at[i] = from_float<T>(from[i]);
-    *reinterpret_cast<pack<T, COUNT> *>(to) = values;
+    for (int i = 0; i < COUNT; i += EACH) {
+        pack<T, EACH> values;
+
+        for (int j = 0; j < EACH; j++)
+            values.at[j] = from_float<T>(from[i + j]);
+        *reinterpret_cast<pack<T, EACH> *>(to + i) = values;
+    }
 }
 
 /* ---- sums ---- */
@@ -227,21 +225,37 @@ DPB_DEVICE float warp_max(float value)
     return value;
 }
 
-/* Over the block, of at most 1024 threads; every thread gets it. */
-template <class T> DPB_DEVICE T block_sum(T value)
+/* What each warp has, for all threads of the block; of at most 1024. */
+template <class T> DPB_DEVICE const T *share_by_warp(T value)
 {
     DPB_SHARED(T, part, 32);
-    unsigned warps = threads() / WARP;
-    T sum = 0;
 
-    value = warp_sum(value);
     DPB_SYNC(); /* the last call's readers */
     if (thread() % WARP == 0)
         part[thread() / WARP] = value;
     DPB_SYNC();
-    for (unsigned i = 0; i < warps; i++)
+    return part;
+}
+
+/* Over the block; every thread gets it. */
+template <class T> DPB_DEVICE T block_sum(T value)
+{
+    const T *part = share_by_warp(warp_sum(value));
+    T sum = 0;
+
+    for (unsigned i = 0; i < threads() / WARP; i++)
         sum += part[i];
     return sum;
+}
+
+DPB_DEVICE float block_max(float value)
+{
+    const float *part = share_by_warp(warp_max(value));
+
+    value = part[0];
+    for (unsigned i = 1; i < threads() / WARP; i++)
+        value = fmaxf(value, part[i]);
+    return value;
 }
 
 /* ---- faults ---- */
@@ -270,9 +284,9 @@ static inline unsigned blocks_for(int64_t work)
     return (unsigned)(blocks < BLOCKS_MOST ? blocks : BLOCKS_MOST);
 }
 
-static inline bool aligned(const void *pointer)
+template <class... Pointer> static inline bool aligned(const Pointer *...pointer)
 {
-    return ((uintptr_t)pointer & 15u) == 0;
+    return (((uintptr_t)pointer | ...) & 15u) == 0;
 }
 
 /* `f(T())` for the element type: the launch of a kernel for it. */
@@ -285,6 +299,12 @@ template <class F> static inline int by_type(enum dpb_dtype dtype, F f)
     if (dtype == DPB_F16)
         return f(fp16());
     return DPB_CUDA_INVALID;
+}
+
+/* `f` with the number of elements, as a type, that a thread takes at once: WIDE or 1. */
+template <int WIDE, class F> static inline int by_width(bool wide, F f)
+{
+    return wide ? f(std::integral_constant<int, WIDE>()) : f(std::integral_constant<int, 1>());
 }
 } // namespace dpb
 

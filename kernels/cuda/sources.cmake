@@ -21,4 +21,16 @@ set(DPB_CUDA_HOST_SOURCES
 
 # CUDA C++, for nvcc.
 set(DPB_CUDA_KERNEL_SOURCES
+    batchnorm.cu
+    bias.cu
+    dropout.cu
+    elementwise.cu
+    embedding.cu
+    interaction.cu
+    layernorm.cu
+    layout.cu
+    optimizers.cu
+    orthogonalize.cu
+    pool.cu
+    softmax.cu
 )

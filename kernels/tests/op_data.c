@@ -6,6 +6,11 @@
 #include "dpb_reference.h"
 #include "dpb_rng.h"
 
+/* Of arrays of floats, behind a 64-byte boundary. */
+#ifndef OP_DATA_SHIFT_BYTES
+#define OP_DATA_SHIFT_BYTES 4
+#endif
+
 void op_data_release(struct op_data *data)
 {
     for (int i = 0; i < data->count; i++)
@@ -34,9 +39,9 @@ static struct dpb_rng next_rng(struct op_data *data)
 float *op_data_f32(struct op_data *data, int64_t numel)
 {
     struct dpb_rng rng = next_rng(data);
-    /* 64 to find the boundary, 4 to leave it */
+    /* 64 to find the boundary, the rest to leave it */
     uintptr_t memory = (uintptr_t)op_data_bytes(data, (size_t)numel * sizeof(float) + 68);
-    float *values = (float *)(((memory + 63) & ~(uintptr_t)63) + 4);
+    float *values = (float *)(((memory + 63) & ~(uintptr_t)63) + OP_DATA_SHIFT_BYTES);
 
     for (int64_t i = 0; i < numel; i++)
         values[i] = (float)(2.0 * dpb_rng_uniform(&rng) - 1.0);

@@ -654,7 +654,7 @@ static void test_cast_of_special_values(void **state)
     };
     static const uint16_t want[] = {0x3f80, 0x3f80, 0x3f82, 0x3f81, 0x3f80, 0xbf80,
                                     0x7f80, 0xff80, 0x7f80, 0x7f7f, 0x0000, 0x0000,
-                                    0x0002, 0x8002, 0x0080, 0x8000, 0x7fc0, 0x7fc0};
+                                    0x0002, 0x8002, 0x0080, 0x8000};
     enum {
         N = sizeof(bits) / sizeof(bits[0])
     };
@@ -669,7 +669,10 @@ static void test_cast_of_special_values(void **state)
         assert_int_equal(set ? dpb_op_launch(cpu_pair[0], DPB_OP_CAST, &args, NULL)
                              : dpb_reference_op(DPB_OP_CAST, &args),
                          DPB_OK);
-        assert_memory_equal(to[set], want, sizeof(want));
+        /* The last two are not a number, of whatever bits. */
+        assert_memory_equal(to[set], want, (N - 2) * sizeof(want[0]));
+        for (int i = N - 2; i < N; i++)
+            assert_true((to[set][i] & 0x7fffu) > 0x7f80u);
     }
 }
 

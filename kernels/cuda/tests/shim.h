@@ -7,8 +7,8 @@
  * then the two checks below are not made.
  *
  * Found at run time: threads of a block that wait at different barriers, or for ones that have
- * returned; the same within a warp. The launch then fails, and dpb_shim_error() names the kernel's
- * block and the threads.
+ * returned; the same within a warp. The launch then fails, and dpb_shim_error() names the block and
+ * the threads.
  *
  * One thread of the host at a time may run kernels. */
 #ifndef DPB_CUDA_SHIM_H
@@ -39,6 +39,13 @@ void dpb_shim_work_free(struct dpb_shim_work *work);
  * NULL: launches run at once. */
 typedef int (*dpb_shim_launcher)(void *ctx, void *stream, struct dpb_shim_work *work);
 void dpb_shim_set_launcher(dpb_shim_launcher launcher, void *ctx);
+
+/* The order from now on; 0 at first. */
+enum dpb_shim_order {
+    DPB_SHIM_THREADS_BACKWARD = 1, /* the last thread of a block first */
+    DPB_SHIM_BLOCKS_BACKWARD = 2
+};
+void dpb_shim_set_order(unsigned order);
 
 /* What the last failed run has found; "" when none has. Static storage. */
 const char *dpb_shim_error(void);
@@ -77,6 +84,8 @@ int dpb_shim_launch(void *stream, unsigned blocks_x, unsigned blocks_y, unsigned
 
 #define DPB_KERNEL static void
 #define DPB_DEVICE static inline
+#define DPB_MEMBER inline
+#define DPB_UNROLL
 
 #define DPB_SHIM_TEXT_OF(x) #x
 #define DPB_SHIM_TEXT(x)    DPB_SHIM_TEXT_OF(x)
@@ -117,15 +126,20 @@ DPB_DEVICE unsigned blocks_y()
     return dpb_shim_now->blocks_y;
 }
 
-template <class T> DPB_DEVICE T shuffle_xor(T value, unsigned mask)
+template <class T> DPB_DEVICE T shuffle(T value, unsigned from)
 {
     uint64_t bits = 0;
 
     static_assert(sizeof(T) <= sizeof(bits), "a shuffle carries 8 bytes");
     memcpy(&bits, &value, sizeof(value));
-    bits = dpb_shim_exchange(bits, thread() % 32 ^ mask);
+    bits = dpb_shim_exchange(bits, from);
     memcpy(&value, &bits, sizeof(value));
     return value;
+}
+
+template <class T> DPB_DEVICE T shuffle_xor(T value, unsigned mask)
+{
+    return shuffle(value, thread() % 32 ^ mask);
 }
 
 DPB_DEVICE uint32_t ballot(bool value)

@@ -1,0 +1,40 @@
+# The kernels on the host (shim.h), on every machine: no CUDA is needed.
+list(TRANSFORM DPB_CUDA_KERNEL_SOURCES PREPEND ${CMAKE_CURRENT_SOURCE_DIR}/../
+    OUTPUT_VARIABLE dpb_cuda_kernels)
+set_source_files_properties(${dpb_cuda_kernels} PROPERTIES LANGUAGE CXX COMPILE_OPTIONS "-x;c++")
+
+# Fibers.
+add_library(dpb_shim STATIC shim.cc ${dpb_cuda_kernels})
+target_include_directories(dpb_shim PUBLIC ..)
+target_link_libraries(dpb_shim PUBLIC dpb_kernels PRIVATE dpb_flags m)
+
+# The same, a thread of the host for each thread of a block.
+add_library(dpb_shim_threads STATIC shim.cc ${dpb_cuda_kernels})
+target_include_directories(dpb_shim_threads PUBLIC ..)
+target_compile_definitions(dpb_shim_threads PUBLIC DPB_SHIM_PTHREAD DPB_CUDA_THREADS=64)
+target_link_libraries(dpb_shim_threads PUBLIC dpb_kernels Threads::Threads PRIVATE dpb_flags m)
+
+# The operators' tests, as the CPU device has them. `aligned`: arrays at 64-byte boundaries, so that
+# kernels take 16 bytes at a time; the others' are 4 bytes off.
+set(op_tests ${CMAKE_CURRENT_SOURCE_DIR}/../../tests)
+function(dpb_shim_op_test name test)
+    cmake_parse_arguments(OP "" "" "DEFINITIONS" ${ARGN})
+    dpb_test(${name}
+        SOURCES ${op_tests}/${test}.c ${op_tests}/op_data.c ${op_tests}/op_bf16.c shim_pair.c
+            shim_device.c
+        LINK dpb_shim dpb_kernels_cpu m)
+    if(DPB_TESTS)
+        target_include_directories(${name} PRIVATE ${op_tests})
+        target_compile_definitions(${name} PRIVATE ${OP_DEFINITIONS})
+    endif()
+endfunction()
+
+foreach(test ops recommend sequence)
+    dpb_shim_op_test(test_cuda_shim_${test} test_cpu_${test})
+    dpb_shim_op_test(test_cuda_shim_${test}_aligned test_cpu_${test}
+        DEFINITIONS OP_DATA_SHIFT_BYTES=0)
+endforeach()
+foreach(test bf16 sequence_bf16)
+    dpb_shim_op_test(test_cuda_shim_${test} test_cpu_${test})
+    dpb_shim_op_test(test_cuda_shim_${test}_as_fp16 test_cpu_${test} DEFINITIONS SHIM_FP16)
+endforeach()
