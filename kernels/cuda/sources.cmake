@@ -13,9 +13,13 @@ set(DPB_CUDA_HOST_SOURCES
     gemm.c
     gemm_shape.c
     graph.c
+    inspect.c
     memory.c
+    meter_nvml.c
     norm_graph.c
+    nvml_table.c
     operators.c
+    ranks_fit.c
     stream.c
 )
 
