@@ -17,7 +17,7 @@
  * of bf16 where it takes fp32: all of them, except what follows. Sums and everything between are
  * fp32, results are rounded to nearest even. Members of type `float *` (biases, scales, statistics,
  * losses) stay fp32. DPB_F16 is asked about in the same way, and fp16 stands where bf16 stands.
- *   matmul            a and b bf16; c bf16 or fp32
+ *   matmul            a and b bf16; c bf16 or fp32. A bias may be rounded to c's type first (cuda)
  *   conv-bwd-weights  x and y bf16; w, the gradient, fp32
  *   embedding-fwd     table fp32 or bf16; y bf16.  embedding-bwd: dy bf16, dtable fp32
  * Softmax with cross-entropy, interaction, sigmoid-bce and the optimizers are fp32 only, as under

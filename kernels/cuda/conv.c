@@ -145,7 +145,7 @@ struct launch {
     struct dpb_conv_plan *plan;
     struct dpb_conv_buffers buffers;
     struct dpb_cuda_queue queue;
-    bool packs_w, copies_x, copies_y;
+    bool packs_w, copies_x, copies_y, copies_bias;
 };
 
 static bool is_aligned(const void *data)
@@ -184,11 +184,10 @@ static void launch_init(struct launch *launch, dpb_device *device, enum dpb_op o
             .out_h = y[1],
             .out_w = y[2],
     };
-    /* Fused, ReLU comes after the bias: both, or what there is. */
-    if (forward && k == y[3] && is_aligned(args->bias)) {
-        launch->shape.bias = args->bias != NULL;
-        launch->shape.relu = args->relu;
-    }
+    /* In the plan where an engine can: behind it, a 16-bit sum would be rounded twice. */
+    launch->shape.bias = forward && args->bias;
+    launch->shape.relu = forward && args->relu;
+    launch->copies_bias = launch->shape.bias && (k != y[3] || !is_aligned(args->bias));
 }
 
 /* The plan's buffers: the tensors themselves, or parts of the stream's scratch. */
@@ -196,7 +195,8 @@ static dpb_status place_buffers(struct launch *launch, dpb_stream *stream)
 {
     struct sizes sizes = sizes_of(&launch->shape, launch->plan);
     size_t w = launch->packs_w ? sizes.w : 0, x = launch->copies_x ? sizes.x : 0;
-    size_t y = launch->copies_y ? sizes.y : 0, bytes = w + x + y + sizes.workspace;
+    size_t y = launch->copies_y ? sizes.y : 0, bias = launch->copies_bias ? sizes.bias : 0;
+    size_t bytes = w + x + y + bias + sizes.workspace;
     void *scratch = NULL;
     char *memory;
 
@@ -207,9 +207,11 @@ static dpb_status place_buffers(struct launch *launch, dpb_stream *stream)
             .w = launch->packs_w ? memory : launch->args->w.data,
             .x = launch->copies_x ? memory + w : launch->args->x.data,
             .y = launch->copies_y ? memory + w + x : launch->args->y.data,
-            .bias = launch->shape.bias ? launch->args->bias : NULL,
-            .workspace = sizes.workspace > 0 ? memory + w + x + y : NULL,
+            .bias = launch->args->bias,
+            .workspace = sizes.workspace > 0 ? memory + w + x + y + bias : NULL,
     };
+    if (launch->copies_bias)
+        launch->buffers.bias = (const float *)(void *)(memory + w + x + y);
     return DPB_OK;
 }
 
@@ -255,6 +257,14 @@ static dpb_status before(const struct launch *launch)
             channels_of(&launch->args->x, launch->buffers.x, launch->shape.c);
     const struct dpb_cuda_channels y =
             channels_of(&launch->args->y, launch->buffers.y, launch->shape.k);
+    const struct dpb_cuda_channels bias = {
+            .dense = launch->args->bias,
+            .padded_rows = (void *)(uintptr_t)launch->buffers.bias,
+            .dtype = DPB_F32,
+            .rows = 1,
+            .columns = launch->args->w.dim[0],
+            .padded = launch->shape.k,
+    };
 
     if (launch->packs_w && launch->op != DPB_OP_CONV_BWD_WEIGHTS)
         KERNEL_TRY(launch, dpb_cuda_weights_to_krsc(&weights, &launch->queue));
@@ -262,6 +272,8 @@ static dpb_status before(const struct launch *launch)
         KERNEL_TRY(launch, dpb_cuda_channels_pad(&x, &launch->queue));
     if (launch->copies_y && launch->op != DPB_OP_CONV_FWD)
         KERNEL_TRY(launch, dpb_cuda_channels_pad(&y, &launch->queue));
+    if (launch->copies_bias)
+        KERNEL_TRY(launch, dpb_cuda_channels_pad(&bias, &launch->queue));
     return DPB_OK;
 }
 
@@ -270,7 +282,6 @@ static dpb_status after_fwd(const struct launch *launch)
 {
     const struct dpb_conv_args *args = launch->args;
     const struct dpb_cuda_channels y = channels_of(&args->y, launch->buffers.y, launch->shape.k);
-    bool fused = (launch->shape.bias || launch->shape.relu) && dpb_conv_plan_fused(launch->plan);
     const struct dpb_cuda_bias_relu_args rest = {
             .x = args->y.data,
             .y = args->y.data,
@@ -283,7 +294,7 @@ static dpb_status after_fwd(const struct launch *launch)
 
     if (launch->copies_y)
         KERNEL_TRY(launch, dpb_cuda_channels_unpad(&y, &launch->queue));
-    if ((args->bias || args->relu) && !fused)
+    if (!dpb_conv_plan_fused(launch->plan))
         KERNEL_TRY(launch, dpb_cuda_bias_relu(&rest, &launch->queue));
     return DPB_OK;
 }

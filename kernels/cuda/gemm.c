@@ -57,7 +57,8 @@ static cublasLtEpilogue_t epilogue(const struct dpb_gemm_shape *shape)
     return shape->relu ? CUBLASLT_EPILOGUE_RELU : CUBLASLT_EPILOGUE_DEFAULT;
 }
 
-/* The bias has the result's type: the only one that cuBLASLt takes with it. */
+/* The bias has the result's type: the only one that cuBLASLt takes with it. PyTorch rounds it as
+ * well under autocast; adding it apart in fp32 would read and write the whole result once more. */
 static dpb_status set_epilogue(dpb_device *device, struct dpb_gemm_plan *plan, bool fused,
                                const char *what)
 {

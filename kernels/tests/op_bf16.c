@@ -38,6 +38,16 @@ static void cast(void *from, enum dpb_dtype from_dtype, void *to, enum dpb_dtype
     assert_int_equal(dpb_reference_op(DPB_OP_CAST, &args), DPB_OK);
 }
 
+void op_half_round(float *values, int64_t numel)
+{
+    uint16_t *narrow = malloc((size_t)numel * sizeof(*narrow));
+
+    assert_non_null(narrow);
+    cast(values, DPB_F32, narrow, op_half.dtype, numel);
+    cast(narrow, op_half.dtype, values, DPB_F32, numel);
+    free(narrow);
+}
+
 void op_bf16_twin(struct op_data *data, void *twin, void *args, size_t args_bytes,
                   const struct op_part *parts, int count)
 {

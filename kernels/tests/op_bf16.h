@@ -22,8 +22,12 @@ struct op_half {
     double unit;                   /* relative error of rounding: 2^-8 of bf16, 2^-11 of fp16 */
     double floor;                  /* absolute error of numbers too small for that */
     bool filter_gradients_rounded; /* what conv-bwd-weights gives in fp32 was rounded to `dtype` */
+    bool bias_rounded;             /* matmul rounds its bias to `dtype` first */
 };
 extern const struct op_half op_half; /* beside cpu_pair */
+
+/* Make values what `dtype` has. */
+void op_half_round(float *values, int64_t numel);
 
 enum op_part_use {
     OP_READS,

@@ -60,6 +60,8 @@ static void check_matmul(const struct matmul_case *s)
             {OP_FLOATS(dpb_matmul_args, bias, n)},
     };
 
+    if (op_half.bias_rounded && !s->to_fp32)
+        op_half_round(bias, n);
     matmul_bound(&args, bound, m, n, k);
     op_check_bf16(DPB_OP_MATMUL, &args, sizeof(args), parts, s->bias ? 4 : 3);
     op_data_release(&data);
