@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "dpb_experiment.h"
+#include "dpb_losses.h"
 #include "dpb_overlap.h"
 #include "dpb_trace.h"
 #include "rank_steps.h"
@@ -15,6 +16,8 @@ struct traced {
     int rank_count;
     size_t count;
     uint64_t lost;
+    bool has_losses; /* a recorder of devices told its own */
+    struct dpb_losses losses;
 };
 
 static void traced_release(struct traced *traced)
@@ -37,6 +40,11 @@ static dpb_status traced_collect(const struct dpb_launch_result *result, struct 
         DPB_TRY(dpb_events_from_json(dpb_json_get(result->ranks[r], "events"), &events, &count,
                                      &traced->names[r]));
         traced->lost += (uint64_t)dpb_json_as_int(dpb_json_get(result->ranks[r], "events_lost"), 0);
+        const dpb_json *losses = dpb_json_get(result->ranks[r], "recorder");
+        if (dpb_json_type(losses) == DPB_JSON_OBJECT) {
+            traced->has_losses = true;
+            dpb_losses_add_json(&traced->losses, losses);
+        }
         struct dpb_event *all = realloc(traced->events, (traced->count + count + 1) * sizeof(*all));
         if (!all) {
             free(events);
@@ -50,10 +58,34 @@ static dpb_status traced_collect(const struct dpb_launch_result *result, struct 
     return DPB_OK;
 }
 
-static void put_overlap(const struct dpb_breakdown *rows, size_t count, dpb_json *record)
+static bool has_event(const struct traced *traced, enum dpb_lane lane, enum dpb_event_kind kind)
+{
+    for (size_t i = 0; i < traced->count; i++) {
+        if (traced->events[i].lane == lane && traced->events[i].kind == kind)
+            return true;
+    }
+    return false;
+}
+
+static void put_device_parts(const struct traced *traced, const struct dpb_breakdown *sum,
+                             dpb_json *overlap)
+{
+    dpb_json_set_int(overlap, "launch_ns", sum->launch_ns);
+    dpb_json_set_int(overlap, "copy_ns", sum->copy_ns);
+    if (has_event(traced, DPB_LANE_DEVICE_COMM, DPB_EVENT_COMM) &&
+        !has_event(traced, DPB_LANE_COMM, DPB_EVENT_COMM_WAIT))
+        dpb_json_set_absent(overlap, "comm_wait_ns",
+                            "the kernel of a collective does not tell when its peers came");
+}
+
+static void put_overlap(const struct traced *traced, const struct dpb_breakdown *rows, size_t count,
+                        dpb_json *record)
 {
     struct dpb_breakdown sum = {0};
     for (size_t i = 0; i < count; i++) {
+        sum.launch_ns += rows[i].launch_ns;
+        sum.copy_ns += rows[i].copy_ns;
+        sum.has_device |= rows[i].has_device;
         sum.span_ns += rows[i].span_ns;
         sum.compute_ns += rows[i].compute_ns;
         sum.comm_ns += rows[i].comm_ns;
@@ -73,22 +105,87 @@ static void put_overlap(const struct dpb_breakdown *rows, size_t count, dpb_json
     dpb_json_set_int(overlap, "comm_wait_ns", sum.comm_wait_ns);
     dpb_json_set_int(overlap, "idle_ns", sum.idle_ns);
     dpb_json_set_int(overlap, "data_ns", sum.data_ns);
+    if (sum.has_device)
+        put_device_parts(traced, &sum, overlap);
     dpb_json_set(record, "overlap", overlap);
 }
 
 /* Collectives of gradients. */
 struct transfers {
     int64_t bytes, collectives, transfer_ns;
+    bool bytes_unknown;
 };
+
+static int compare_messages(const void *left, const void *right)
+{
+    const struct dpb_event *a = left, *b = right;
+    if (a->step != b->step)
+        return a->step < b->step ? -1 : 1;
+    if (a->bucket != b->bucket)
+        return a->bucket < b->bucket ? -1 : 1;
+    return a->rank < b->rank ? -1 : a->rank > b->rank;
+}
+
+/* Of one rank's kernels for a bucket, those from `first` on; `*end` is behind them. */
+static int64_t kernels_ns(const struct dpb_event *events, size_t count, size_t first, size_t *end)
+{
+    int64_t sum_ns = 0;
+    for (*end = first; *end < count && compare_messages(&events[first], &events[*end]) == 0; ++*end)
+        sum_ns += events[*end].end_ns - events[*end].start_ns;
+    return sum_ns;
+}
+
+/* Kernels of collectives last from their rank's arrival on. The rank that came last did not wait,
+ * so the shortest is what moving took, on every rank (as Kineto's distributed view has it); it
+ * takes no clock that ranks share. `events` are kernels of gradients. */
+static struct transfers of_kernels(struct dpb_event *events, size_t count)
+{
+    struct transfers sum = {.bytes_unknown = true};
+    size_t at = 0;
+    if (count > 0)
+        qsort(events, count, sizeof(events[0]), compare_messages);
+    while (at < count) {
+        const struct dpb_event *message = &events[at];
+        int64_t shortest_ns = INT64_MAX, ranks = 0;
+        while (at < count && events[at].step == message->step &&
+               events[at].bucket == message->bucket) {
+            size_t end;
+            const int64_t own_ns = kernels_ns(events, count, at, &end);
+            shortest_ns = own_ns < shortest_ns ? own_ns : shortest_ns;
+            sum.collectives += (int64_t)(end - at);
+            ranks++;
+            at = end;
+        }
+        sum.transfer_ns += ranks * shortest_ns;
+    }
+    return sum;
+}
+
+static dpb_status of_device(const struct traced *traced, struct transfers *transfers)
+{
+    struct dpb_event *kernels = malloc((traced->count + 1) * sizeof(*kernels));
+    size_t count = 0;
+    if (!kernels)
+        return DPB_ERR_NO_MEMORY;
+    for (size_t i = 0; i < traced->count; i++) {
+        const struct dpb_event *event = &traced->events[i];
+        if (event->lane == DPB_LANE_DEVICE_COMM && event->kind == DPB_EVENT_COMM &&
+            event->bucket >= 0 && event->end_ns >= event->start_ns)
+            kernels[count++] = *event;
+    }
+    *transfers = of_kernels(kernels, count);
+    free(kernels);
+    return DPB_OK;
+}
 
 /* Those of the network itself belong to no bucket. Bandwidth counts the time from the last rank's
  * arrival to the result: waiting is no transfer. */
-static struct transfers of_gradients(const struct traced *traced)
+static struct transfers of_host(const struct traced *traced)
 {
     struct transfers sum = {0};
     for (size_t i = 0; i < traced->count; i++) {
         const struct dpb_event *event = &traced->events[i];
-        if (event->bucket < 0)
+        if (event->bucket < 0 || dpb_lane_is_device(event->lane))
             continue;
         if (event->kind == DPB_EVENT_COMM) {
             sum.bytes += event->bytes;
@@ -101,6 +198,22 @@ static struct transfers of_gradients(const struct traced *traced)
     return sum;
 }
 
+/* The device's kernels say how long, the host's events how many and of what size; either may be
+ * missing. */
+static dpb_status of_gradients(const struct traced *traced, struct transfers *transfers)
+{
+    struct transfers device;
+    *transfers = of_host(traced);
+    DPB_TRY(of_device(traced, &device));
+    if (device.collectives > 0) {
+        if (transfers->collectives == 0)
+            *transfers = device;
+        else
+            transfers->transfer_ns = device.transfer_ns;
+    }
+    return DPB_OK;
+}
+
 /* Counted by the communicator in the traced steps of all ranks. */
 static double sent_bytes(const struct dpb_launch_result *result)
 {
@@ -110,10 +223,10 @@ static double sent_bytes(const struct dpb_launch_result *result)
     return sum;
 }
 
-static void put_communication(const struct dpb_cell_outcome *o, const struct traced *traced,
+static void put_communication(const struct dpb_cell_outcome *o, const struct transfers *found,
                               size_t rank_steps, dpb_json *record)
 {
-    const struct transfers gradients = of_gradients(traced);
+    const struct transfers gradients = *found;
     const int64_t bytes = gradients.bytes, transfer_ns = gradients.transfer_ns;
     const dpb_json *exchanges = dpb_json_get(o->result->ranks[0], "exchanges");
     const int64_t exchanged = dpb_json_as_int(dpb_json_get(exchanges, "count"), 0);
@@ -123,8 +236,12 @@ static void put_communication(const struct dpb_cell_outcome *o, const struct tra
     dpb_json *json = dpb_json_object();
     dpb_json_set_real(json, "collectives_per_step",
                       (double)gradients.collectives / steps + (double)exchanged);
-    dpb_json_set_real(json, "payload_bytes_per_step",
-                      (double)bytes / steps + (double)exchanged_bytes);
+    if (gradients.bytes_unknown)
+        dpb_json_set_absent(json, "payload_bytes_per_step",
+                            "the kernel of a collective does not tell its bytes");
+    else
+        dpb_json_set_real(json, "payload_bytes_per_step",
+                          (double)bytes / steps + (double)exchanged_bytes);
     dpb_json_set_int(json, "exchanges_per_step", exchanged);
     dpb_json_set_int(json, "exchange_bytes_per_step", exchanged_bytes);
     if (o->result->rank_count > 1)
@@ -178,6 +295,23 @@ static void put_untraced(dpb_json *record)
         dpb_json_set_absent(record, keys[i], "no steps were traced (--trace-steps 0)");
 }
 
+/* What the record says of where the time went: figures, or why there are none. */
+static dpb_status put_figures(const struct dpb_cell_outcome *o, const struct traced *traced,
+                              const struct dpb_breakdown *rows, size_t row_count, dpb_json *record)
+{
+    struct transfers gradients;
+    char why[256];
+    if (traced->has_losses && !dpb_losses_are_small(&traced->losses, why, sizeof(why))) {
+        dpb_json_set_absent(record, "overlap", why);
+        dpb_json_set_absent(record, "communication", why);
+        return DPB_OK;
+    }
+    DPB_TRY(of_gradients(traced, &gradients));
+    put_overlap(traced, rows, row_count, record);
+    put_communication(o, &gradients, row_count, record);
+    return DPB_OK;
+}
+
 dpb_status dpb_cell_trace_put(const struct dpb_cell_outcome *o, dpb_json *record)
 {
     struct traced traced = {0};
@@ -195,13 +329,14 @@ dpb_status dpb_cell_trace_put(const struct dpb_cell_outcome *o, dpb_json *record
                                        &negative),
                  out);
     DPB_TRY_GOTO(st, write_trace(o, &traced, name, sizeof(name)), out);
-    put_overlap(rows, row_count, record);
-    put_communication(o, &traced, row_count, record);
+    DPB_TRY_GOTO(st, put_figures(o, &traced, rows, row_count, record), out);
     dpb_json *trace = dpb_json_object();
     dpb_json_set_string(trace, "file", name);
     dpb_json_set_int(trace, "lost", (int64_t)traced.lost);
     dpb_json_set_int(trace, "stray", (int64_t)stray);
     dpb_json_set_int(trace, "negative", (int64_t)negative);
+    if (traced.has_losses)
+        dpb_json_set(trace, "device", dpb_losses_to_json(&traced.losses));
     dpb_json_set_real(trace, "overhead_ratio",
                       dpb_rank_steps_median_ns(o->result, DPB_STEPS_TRACED) /
                               dpb_rank_steps_median_ns(o->result, DPB_STEPS_TIMED));

@@ -6,6 +6,7 @@
 
 #include "dpb_cell_record.h"
 #include "dpb_log.h"
+#include "dpb_losses.h"
 #include "dpb_trace.h"
 #include "registry_for_tests.h"
 
@@ -297,6 +298,77 @@ static void test_numbers(void **state)
     close_fixture(&f);
 }
 
+/* What rank `r` of a device traced: one step of 20 ms, on the device until 22 ms; of the bucket's
+ * kernel rank 0 waits 3 ms for rank 1, of the second one rank 1 waits 1 ms for rank 0. */
+static void trace_device(struct fixture *f, int r, int64_t zero_time)
+{
+    const int64_t late = r * 3 * MS;
+    const struct dpb_event events[] = {
+            {0, 20 * MS, "step", 5, -1, 0, DPB_EVENT_STEP, DPB_LANE_HOST, (int16_t)r},
+            {0, 2 * MS, "conv", 5, -1, 0, DPB_EVENT_COMPUTE, DPB_LANE_HOST, (int16_t)r},
+            {1 * MS, 10 * MS, "conv: k", 5, -1, 0, DPB_EVENT_COMPUTE, DPB_LANE_DEVICE, (int16_t)r},
+            {5 * MS + late, 12 * MS, "nccl", 5, 0, 0, DPB_EVENT_COMM, DPB_LANE_DEVICE_COMM,
+             (int16_t)r},
+            {13 * MS, 15 * MS + (1 - r) * MS, "nccl", 5, 1, 0, DPB_EVENT_COMM, DPB_LANE_DEVICE_COMM,
+             (int16_t)r},
+            {18 * MS, 19 * MS, "memset", 5, -1, 64, DPB_EVENT_COPY, DPB_LANE_COPY, (int16_t)r},
+            {20 * MS, 22 * MS, "sgd: k", 5, -1, 0, DPB_EVENT_COMPUTE, DPB_LANE_DEVICE, (int16_t)r},
+    };
+    const struct dpb_losses losses = {.kernels = 1000, .zero_time = zero_time};
+    dpb_json_set(f->result.ranks[r], "events", dpb_events_to_json(events, 7));
+    dpb_json_set(f->result.ranks[r], "recorder", dpb_losses_to_json(&losses));
+}
+
+static void test_device(void **state)
+{
+    (void)state;
+    struct fixture f;
+    dpb_json *record = NULL;
+    char why[256];
+    open_fixture(&f, 64.0);
+    for (int r = 0; r < 2; r++)
+        trace_device(&f, r, 1);
+    assert_int_equal(dpb_cell_record_build(&f.outcome, &record), DPB_OK);
+    assert_int_equal(dpb_record_check(record, why), DPB_OK);
+    assert_int_equal(number(record, "overlap/span_ns"), 2 * 22 * MS);
+    assert_int_equal(number(record, "overlap/compute_ns"), 2 * 11 * MS);
+    assert_int_equal(number(record, "overlap/comm_ns"), (7 + 3) * MS + (4 + 2) * MS);
+    assert_int_equal(number(record, "overlap/overlap_ns"), 5 * MS + 2 * MS);
+    assert_int_equal(number(record, "overlap/launch_ns"), 2 * MS);
+    assert_int_equal(number(record, "overlap/copy_ns"), 2 * MS);
+    /* when peers came is not known, but who waited least is: 2 x (4 + 2) ms of moving */
+    assert_int_equal(dpb_json_type(dpb_json_path(record, "overlap/comm_wait_ns")), DPB_JSON_NULL);
+    assert_true(fabs(real(record, "communication/busbw_bytes_per_s") - 2 * 1e6 / 0.012) < 1e-3);
+    assert_true(real(record, "communication/collectives_per_step") == 2 + 1);
+    assert_int_equal(dpb_json_type(dpb_json_path(record, "communication/payload_bytes_per_step")),
+                     DPB_JSON_NULL);
+    assert_int_equal(number(record, "trace/device/kernels"), 2000);
+    assert_int_equal(number(record, "trace/device/zero_time"), 2);
+    dpb_json_free(record);
+    close_fixture(&f);
+}
+
+/* Above 1 kernel in 1000 without times there is no figure, but the reason. */
+static void test_losses_refuse_figures(void **state)
+{
+    (void)state;
+    struct fixture f;
+    dpb_json *record = NULL;
+    char why[256];
+    open_fixture(&f, 64.0);
+    for (int r = 0; r < 2; r++)
+        trace_device(&f, r, 1 + r);
+    assert_int_equal(dpb_cell_record_build(&f.outcome, &record), DPB_OK);
+    assert_int_equal(dpb_record_check(record, why), DPB_OK);
+    assert_int_equal(dpb_json_type(dpb_json_get(record, "overlap")), DPB_JSON_NULL);
+    assert_non_null(strstr(dpb_json_as_string(dpb_json_get(record, "overlap_reason"), ""),
+                           "3 without times"));
+    assert_int_equal(dpb_json_type(dpb_json_get(record, "communication")), DPB_JSON_NULL);
+    assert_int_equal(number(record, "trace/device/zero_time"), 3);
+    dpb_json_free(record);
+    close_fixture(&f);
+}
+
 /* What was not checked is not said to be right, and what there is not is not 0. */
 /* Every rank has 64 samples and the losses 64 l(1), 64 l(2), ..., so that the global mean of step s
  * is l(s). */
@@ -527,6 +599,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
             cmocka_unit_test(test_numbers),
+            cmocka_unit_test(test_device),
+            cmocka_unit_test(test_losses_refuse_figures),
             cmocka_unit_test(test_emulated_bf16),
             cmocka_unit_test(test_energy),
             cmocka_unit_test(test_loss_curve),
