@@ -19,6 +19,12 @@ enum absence {
     NOT_MEASURED
 };
 
+/* The first record's, which knows: steps not traced, or traced and not used. */
+static const char *untraced_text(const struct dpb_cell_summary *cell)
+{
+    return dpb_json_as_string(dpb_json_get(cell->first, "overlap_reason"), "no step was traced");
+}
+
 static const char *reason_text(const struct dpb_cell_summary *cell, enum absence absence)
 {
     if (cell->repeats_ok == 0)
@@ -39,9 +45,9 @@ static const char *reason_text(const struct dpb_cell_summary *cell, enum absence
             return "the cell is the baseline";
         return "an interval needs at least two ok repeats of the cell and of its baseline";
     case NOT_TRACED:
-        return "no step was traced";
+        return untraced_text(cell);
     case NO_COMM:
-        return cell->comm_ns == 0 ? "no communication in the traced steps" : "no step was traced";
+        return cell->comm_ns == 0 ? "no communication in the traced steps" : untraced_text(cell);
     case NO_LINK:
         return "no link was emulated";
     case ONE_RANK:

@@ -413,6 +413,15 @@ static void warn_of_bf16(const dpb_json *device, dpb_json *warnings)
              how);
 }
 
+/* Steps were traced, but too much of the trace is missing. */
+static void warn_of_losses(const dpb_json *record, dpb_json *warnings)
+{
+    if (dpb_json_type(dpb_json_get(record, "trace")) == DPB_JSON_OBJECT &&
+        dpb_json_type(dpb_json_get(record, "overlap")) == DPB_JSON_NULL)
+        warn(warnings, "no figures of overlap: %s",
+             dpb_json_as_string(dpb_json_get(record, "overlap_reason"), "not known"));
+}
+
 /* Local SGD sends something in one step of so many: in none of the timed ones? */
 static void warn_of_no_synchronisation(const struct dpb_experiment *e, const dpb_json *plan,
                                        dpb_json *warnings)
@@ -436,6 +445,7 @@ static void put_warnings(const struct dpb_cell_outcome *o, bool flagged, dpb_jso
     int cores = (int)dpb_json_as_int(dpb_json_get(o->host, "cores"), 1);
     if (e->precision == DPB_BF16)
         warn_of_bf16(dpb_json_get(record, "device"), warnings);
+    warn_of_losses(record, warnings);
     if (flagged)
         warn(warnings,
              "only %.0f %% of a core was available (limit %.0f %%) in the best of %d attempts: "

@@ -600,6 +600,23 @@ static void test_json(void **state)
     dpb_json_free(back);
 }
 
+/* Steps that were traced, and of whose trace too much is missing. */
+static void test_json_says_why_there_is_no_overlap(void **state)
+{
+    const dpb_json *cell_json;
+    dpb_json *json;
+
+    (void)state;
+    add_cell(0, 2, 10);
+    dpb_json_set_absent(records.items[0], "overlap", "the trace lacks too much");
+    assert_int_equal(dpb_summary_compute(&records, &summary), DPB_OK);
+    json = dpb_summary_json(&summary);
+    cell_json = dpb_json_at(dpb_json_get(json, "cells"), 0);
+    assert_absent(cell_json, "compute_ns", "the trace lacks too much");
+    assert_absent(cell_json, "overlap_fraction", "the trace lacks too much");
+    dpb_json_free(json);
+}
+
 static void test_labels(void **state)
 {
     struct sample_record two = cell(0, 2, 10), other = cell(1, 1, 10);
@@ -653,6 +670,7 @@ int main(void)
             SUMMARY_TEST(test_notes_name_cells_briefly),
             SUMMARY_TEST(test_order_of_cells),
             SUMMARY_TEST(test_json),
+            SUMMARY_TEST(test_json_says_why_there_is_no_overlap),
             SUMMARY_TEST(test_labels),
     };
 

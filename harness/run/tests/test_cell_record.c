@@ -365,6 +365,8 @@ static void test_losses_refuse_figures(void **state)
                            "3 without times"));
     assert_int_equal(dpb_json_type(dpb_json_get(record, "communication")), DPB_JSON_NULL);
     assert_int_equal(number(record, "trace/device/zero_time"), 3);
+    assert_non_null(strstr(dpb_json_as_string(dpb_json_at(dpb_json_get(record, "warnings"), 0), ""),
+                           "no figures of overlap: the trace lacks too much"));
     dpb_json_free(record);
     close_fixture(&f);
 }
