@@ -160,8 +160,14 @@ def check_sample(program):
     for name in ('conv "1" \\ \b\x01\x1f\x7f\n\t Größe 🚀', "cut \ufffd\ufffd", ""):
         if name not in names:
             fail("name %r is not there" % name)
-    if len(threads) != 6:
-        fail("%d threads, not host, comm and comm (2) of 2 ranks" % len(threads))
+    both = ["comm", "comm (2)", "host"]
+    device = ["device", "device (2)", "device comm", "device copy", "host (2)"]
+    found = sorted((event["pid"], event["args"]["name"]) for event in trace["traceEvents"]
+                   if event["ph"] == "M" and event["name"] == "thread_name")
+    if found != [(0, name) for name in both] + [(1, name) for name in sorted(both + device)]:
+        fail("threads: %r" % found)
+    if len(threads) != len(found):
+        fail("%d threads have slices, %d a name" % (len(threads), len(found)))
 
 
 if __name__ == "__main__":

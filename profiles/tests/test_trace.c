@@ -116,6 +116,26 @@ static void test_round_trip_orders(void **state)
     round_trip(given, expected, 8, 17);
 }
 
+static void test_round_trip_of_a_device(void **state)
+{
+    struct dpb_event events[] = {
+            event_of(DPB_EVENT_STEP, 0, 0, 9000, "step"),
+            event_of(DPB_EVENT_OVERHEAD, 0, 8000, 9500, "cupti: flush"),
+            event_of(DPB_EVENT_COMPUTE, 0, 100, 200, "conv: sm90_gemm"),
+            event_of(DPB_EVENT_COMPUTE, 0, 150, 300, "conv: sm90_epilogue"),
+            event_of(DPB_EVENT_COMM, 0, 250, 400, "ncclDevKernel"),
+            event_of(DPB_EVENT_COPY, 0, 50, 90, "memcpy host to device"),
+    };
+
+    (void)state;
+    events[2].lane = events[3].lane = DPB_LANE_DEVICE;
+    events[4].lane = DPB_LANE_DEVICE_COMM;
+    events[5].lane = DPB_LANE_COPY;
+    events[5].bytes = 4096;
+    events[1].step = -1;
+    round_trip(events, events, 6, 0);
+}
+
 static void test_names_survive(void **state)
 {
     static const char *const names[] = {
@@ -674,6 +694,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
             cmocka_unit_test(test_round_trip_orders),
+            cmocka_unit_test(test_round_trip_of_a_device),
             cmocka_unit_test(test_names_survive),
             cmocka_unit_test(test_damaged_name_is_replaced),
             cmocka_unit_test(test_times_beyond_doubles),

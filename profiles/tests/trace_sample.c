@@ -1,5 +1,6 @@
-/* trace_sample FILE: write a trace with all that the format has, for check_trace.py: two ranks,
- * overlap in one lane, hostile names, flows, times beyond 2^53 ns, lost and negative events. */
+/* trace_sample FILE: write a trace with all that the format has, for check_trace.py: two ranks, one
+ * of them with a device, overlap in one lane, hostile names, flows, times beyond 2^53 ns, lost and
+ * negative events. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -67,6 +68,23 @@ static void add_step(struct sample *sample)
     add(sample, DPB_EVENT_COMPUTE, "negative", 9600, 9599);
 }
 
+static void add_on_device(struct sample *sample, enum dpb_lane lane, enum dpb_event_kind kind,
+                          const char *name, int64_t start_ns, int64_t end_ns)
+{
+    add(sample, kind, name, start_ns, end_ns)->lane = (uint8_t)lane;
+}
+
+/* What ran on rank 1's device: two kernels of one stream that overlap, a collective's, a copy; and
+ * the tracer's own time, across the host's spans. */
+static void add_device(struct sample *sample)
+{
+    add_on_device(sample, DPB_LANE_DEVICE, DPB_EVENT_COMPUTE, "conv: sm90_gemm", 1500, 2600);
+    add_on_device(sample, DPB_LANE_DEVICE, DPB_EVENT_COMPUTE, "conv: sm90_epilogue", 2500, 3000);
+    add_on_device(sample, DPB_LANE_DEVICE_COMM, DPB_EVENT_COMM, "ncclDevKernel", 5100, 7000);
+    add_on_device(sample, DPB_LANE_COPY, DPB_EVENT_COPY, "memcpy host to device", 100, 900);
+    add_on_device(sample, DPB_LANE_HOST, DPB_EVENT_OVERHEAD, "cupti: flush", 3900, 4100);
+}
+
 int main(int argc, char **argv)
 {
     const struct dpb_trace_info info = {
@@ -87,6 +105,8 @@ int main(int argc, char **argv)
             sample.step = step;
             sample.origin_ns = BASE_NS + step * INT64_C(10000);
             add_step(&sample);
+            if (rank == 1)
+                add_device(&sample);
         }
     }
     return dpb_status_exit_code(dpb_trace_write(argv[1], &info, sample.events, sample.count));
