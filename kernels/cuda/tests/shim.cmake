@@ -38,3 +38,7 @@ foreach(test bf16 sequence_bf16)
     dpb_shim_op_test(test_cuda_shim_${test} test_cpu_${test})
     dpb_shim_op_test(test_cuda_shim_${test}_as_fp16 test_cpu_${test} DEFINITIONS SHIM_FP16)
 endforeach()
+dpb_shim_op_test(test_cuda_shim_optimizers test_optimizers
+    DEFINITIONS DPB_TEST_DATA="${op_tests}/data")
+
+dpb_test(test_cuda_shim SOURCES test_shim.c planted.cc LINK dpb_shim m)
