@@ -93,6 +93,7 @@ const struct dpb_workload_ops tiny_network_ops = {
         .init_params = dpb_network_init_params,
         .forward = dpb_network_forward,
         .read_result = dpb_network_read_result,
+        .needs_host = dpb_network_needs_host,
         .backward = dpb_network_backward,
         .state = dpb_network_state,
         .activation_bytes = dpb_network_activation_bytes,
