@@ -161,6 +161,23 @@ static void release(struct dpb_nccl_comm *comm)
     free(comm);
 }
 
+static dpb_status load_nccl(struct dpb_nccl_comm *comm)
+{
+    char why[DPB_NCCL_WHY];
+    const struct dpb_nccl_table *table;
+    DPB_TRY(dpb_nccl_environment_apply(&comm->options, comm->base.rank, comm->base.size));
+    if (comm->options.profile)
+        DPB_TRY(dpb_nccl_profile_enable(comm->base.rank));
+    dpb_status st = dpb_nccl_table_get(&table, why, sizeof(why));
+    if (st < 0) {
+        dpb_error("rank %d: cannot open comm \"nccl\": %s", comm->base.rank, why);
+        return st;
+    }
+    comm->nccl = table;
+    (void)table->ncclGetVersion(&comm->version); /* it told dpb_nccl_table_get() */
+    return DPB_OK;
+}
+
 static dpb_status open_ranks(struct dpb_nccl_comm *comm, const struct dpb_comm_config *config)
 {
     const struct dpb_rendezvous_config meeting = {
@@ -172,7 +189,9 @@ static dpb_status open_ranks(struct dpb_nccl_comm *comm, const struct dpb_comm_c
     };
     char subject[DPB_NCCL_SUBJECT];
     snprintf(subject, sizeof(subject), "rank %d: open", config->rank);
+    /* First of all, so that whatever fails on one rank is told to the others. */
     DPB_TRY(dpb_rendezvous_open(&meeting, &comm->rendezvous));
+    DPB_TRY(load_nccl(comm));
     DPB_TRY(greet(comm));
     DPB_NCCL_CUDA(comm, subject, cudaGetDevice(&comm->cuda_device));
     DPB_TRY(dpb_nccl_identity_check(comm));
@@ -201,23 +220,6 @@ static struct dpb_nccl_comm *new_comm(const struct dpb_comm_config *config)
     return comm;
 }
 
-static dpb_status load_nccl(struct dpb_nccl_comm *comm)
-{
-    char why[DPB_NCCL_WHY];
-    const struct dpb_nccl_table *table;
-    DPB_TRY(dpb_nccl_environment_apply(&comm->options, comm->base.rank, comm->base.size));
-    if (comm->options.profile)
-        DPB_TRY(dpb_nccl_profile_enable(comm->base.rank));
-    dpb_status st = dpb_nccl_table_get(&table, why, sizeof(why));
-    if (st < 0) {
-        dpb_error("rank %d: cannot open comm \"nccl\": %s", comm->base.rank, why);
-        return st;
-    }
-    comm->nccl = table;
-    (void)table->ncclGetVersion(&comm->version); /* it told dpb_nccl_table_get() */
-    return DPB_OK;
-}
-
 /* End what NCCL has, in one way or the other. */
 static void disconnect(struct dpb_nccl_comm *comm, bool failed)
 {
@@ -240,7 +242,6 @@ static dpb_status open_nccl(const struct dpb_comm_config *config, dpb_comm **ope
         dpb_error("rank %d: cannot open comm \"nccl\": out of memory", config->rank);
         return DPB_ERR_NO_MEMORY;
     }
-    DPB_TRY_GOTO(st, load_nccl(comm), err);
     DPB_TRY_GOTO(st, open_ranks(comm, config), err);
     *opened = (dpb_comm *)comm;
     return DPB_OK;
