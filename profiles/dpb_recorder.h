@@ -65,6 +65,10 @@ struct dpb_recorder_ops {
     void (*range_begin)(dpb_recorder *recorder, enum dpb_lane lane, enum dpb_event_kind kind,
                         const char *name, int32_t bucket);
     void (*range_end)(dpb_recorder *recorder, enum dpb_lane lane);
+    /* Optional, both or neither: what the calling thread launches between the two is the collective
+     * of this bucket, -1 for one of no bucket. No event of the host; from any thread. */
+    void (*bucket_begin)(dpb_recorder *recorder, const char *name, int32_t bucket);
+    void (*bucket_end)(dpb_recorder *recorder);
     /* Add an event whose times were taken elsewhere (a collective's). rank and step are set by the
      * recorder. */
     void (*emit)(dpb_recorder *recorder, const struct dpb_event *event);
@@ -102,6 +106,22 @@ static inline void dpb_range_begin(dpb_recorder *recorder, enum dpb_lane lane,
 static inline void dpb_range_end(dpb_recorder *recorder, enum dpb_lane lane)
 {
     ((struct dpb_recorder_base *)recorder)->ops->range_end(recorder, lane);
+}
+
+static inline void dpb_bucket_begin(dpb_recorder *recorder, const char *name, int32_t bucket)
+{
+    const struct dpb_recorder_ops *ops = ((struct dpb_recorder_base *)recorder)->ops;
+
+    if (ops->bucket_begin)
+        ops->bucket_begin(recorder, name, bucket);
+}
+
+static inline void dpb_bucket_end(dpb_recorder *recorder)
+{
+    const struct dpb_recorder_ops *ops = ((struct dpb_recorder_base *)recorder)->ops;
+
+    if (ops->bucket_end)
+        ops->bucket_end(recorder);
 }
 
 static inline void dpb_range_emit(dpb_recorder *recorder, const struct dpb_event *event)

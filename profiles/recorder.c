@@ -71,5 +71,7 @@ dpb_status dpb_recorder_ops_check(const struct dpb_recorder_ops *ops)
         if (!members[i].there)
             return bad_table(ops->name, members[i].missing);
     }
+    if (!ops->bucket_begin != !ops->bucket_end)
+        return bad_table(ops->name, "bucket_begin or bucket_end is missing");
     return check_options(ops);
 }

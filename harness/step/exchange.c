@@ -72,6 +72,7 @@ static dpb_status exchange_start(void *ctx, enum dpb_coll_kind kind, enum dpb_dt
 {
     struct dpb_step_engine *engine = ctx;
     struct exchange *exchange = free_exchange(&engine->exchanges);
+    dpb_status st;
 
     if (engine->world_size == 1) {
         *number = NO_EXCHANGE;
@@ -91,8 +92,11 @@ static dpb_status exchange_start(void *ctx, enum dpb_coll_kind kind, enum dpb_dt
             .tag = -1,
     };
     engine_progress(engine, -1);
-    DPB_TRY(engine->comm_ops->start(engine->config.comm, &coll, engine->launcher.stream,
-                                    &exchange->request));
+    dpb_bucket_begin(engine->launcher.recorder, name, -1);
+    st = engine->comm_ops->start(engine->config.comm, &coll, engine->launcher.stream,
+                                 &exchange->request);
+    dpb_bucket_end(engine->launcher.recorder);
+    DPB_TRY(st);
     exchange->name = name;
     exchange->bytes = count * (int64_t)dpb_dtype_bytes(dtype);
     account(engine, kind, exchange->bytes);

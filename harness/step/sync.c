@@ -262,9 +262,12 @@ static dpb_status sync_start(void *ctx, const struct dpb_sync_coll *asked, int *
     engine_progress(engine, asked->unit);
     pthread_mutex_lock(&sync->mutex);
     st = take_handle(engine, asked, &taken);
-    if (st >= 0)
+    if (st >= 0) {
+        dpb_bucket_begin(engine->launcher.recorder, taken->name, asked->unit);
         st = engine->comm_ops->start(engine->config.comm, &coll, engine->launcher.stream,
                                      &taken->request);
+        dpb_bucket_end(engine->launcher.recorder);
+    }
     if (st >= 0) {
         sync->under_way++;
         *handle = (int)(taken - sync->handle);

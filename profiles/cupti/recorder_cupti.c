@@ -149,22 +149,48 @@ static int32_t push_bucket(struct bucket_stack *stack, int32_t bucket)
     return bucket;
 }
 
-static void range_begin(dpb_recorder *recorder, enum dpb_lane lane, enum dpb_event_kind kind,
-                        const char *name, int32_t bucket)
+/* What this thread launches from now on is of this place, and named so. */
+static void push(dpb_recorder *recorder, const char *name, int32_t bucket)
 {
     const struct cupti_table *table = cupti_session_table();
 
-    if ((unsigned)lane < DPB_LANE_HOST_COUNT) {
-        const int32_t around = push_bucket(&recorder->buckets[lane], bucket);
+    if (!recorder->is_tracing)
+        return;
+    table->cuptiActivityPushExternalCorrelationId(
+            CUPTI_EXTERNAL_CORRELATION_KIND_CUSTOM0,
+            cupti_place(span_store_step(&recorder->spans), bucket));
+    table->cuptiActivityPushExternalCorrelationId(CUPTI_EXTERNAL_CORRELATION_KIND_CUSTOM1,
+                                                  number_range(recorder, name));
+}
 
+static void pop(dpb_recorder *recorder)
+{
+    const struct cupti_table *table = cupti_session_table();
+
+    if (!recorder->is_tracing)
+        return;
+    table->cuptiActivityPopExternalCorrelationId(CUPTI_EXTERNAL_CORRELATION_KIND_CUSTOM1, NULL);
+    table->cuptiActivityPopExternalCorrelationId(CUPTI_EXTERNAL_CORRELATION_KIND_CUSTOM0, NULL);
+}
+
+static void bucket_begin(dpb_recorder *recorder, const char *name, int32_t bucket)
+{
+    nvtx_begin(DPB_EVENT_COMM, name ? name : "", bucket);
+    push(recorder, name, bucket);
+}
+
+static void bucket_end(dpb_recorder *recorder)
+{
+    pop(recorder);
+    nvtx_end();
+}
+
+static void range_begin(dpb_recorder *recorder, enum dpb_lane lane, enum dpb_event_kind kind,
+                        const char *name, int32_t bucket)
+{
+    if ((unsigned)lane < DPB_LANE_HOST_COUNT) {
         nvtx_begin(kind, name ? name : "", bucket);
-        if (recorder->is_tracing) {
-            table->cuptiActivityPushExternalCorrelationId(
-                    CUPTI_EXTERNAL_CORRELATION_KIND_CUSTOM0,
-                    cupti_place(span_store_step(&recorder->spans), around));
-            table->cuptiActivityPushExternalCorrelationId(CUPTI_EXTERNAL_CORRELATION_KIND_CUSTOM1,
-                                                          number_range(recorder, name));
-        }
+        push(recorder, name, push_bucket(&recorder->buckets[lane], bucket));
     }
     /* last, so that what is done here lies outside the range */
     span_store_begin(&recorder->spans, lane, kind, name, bucket);
@@ -172,20 +198,11 @@ static void range_begin(dpb_recorder *recorder, enum dpb_lane lane, enum dpb_eve
 
 static void range_end(dpb_recorder *recorder, enum dpb_lane lane)
 {
-    const struct cupti_table *table = cupti_session_table();
-    struct bucket_stack *stack;
-
     span_store_end(&recorder->spans, lane);
-    if ((unsigned)lane >= DPB_LANE_HOST_COUNT)
+    if ((unsigned)lane >= DPB_LANE_HOST_COUNT || recorder->buckets[lane].depth == 0)
         return;
-    stack = &recorder->buckets[lane];
-    if (stack->depth == 0)
-        return;
-    stack->depth--;
-    if (recorder->is_tracing) {
-        table->cuptiActivityPopExternalCorrelationId(CUPTI_EXTERNAL_CORRELATION_KIND_CUSTOM1, NULL);
-        table->cuptiActivityPopExternalCorrelationId(CUPTI_EXTERNAL_CORRELATION_KIND_CUSTOM0, NULL);
-    }
+    recorder->buckets[lane].depth--;
+    pop(recorder);
     nvtx_end();
 }
 
@@ -327,6 +344,8 @@ const struct dpb_recorder_ops dpb_recorder_cupti_ops = {
         .start = start,
         .range_begin = range_begin,
         .range_end = range_end,
+        .bucket_begin = bucket_begin,
+        .bucket_end = bucket_end,
         .emit = emit,
         .set_step = set_step,
         .drain = drain,

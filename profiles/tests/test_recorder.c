@@ -366,6 +366,11 @@ static void remove_close(struct dpb_recorder_ops *ops)
     ops->close = NULL;
 }
 
+static void remove_bucket_end(struct dpb_recorder_ops *ops)
+{
+    ops->bucket_begin = (void (*)(dpb_recorder *, const char *, int32_t))abort;
+}
+
 static void keep_last_line(void *ctx, enum dpb_log_level level, const char *line)
 {
     (void)level;
@@ -383,7 +388,7 @@ static void test_ops_check(void **state)
             {remove_open, "open"},           {remove_range_begin, "range_begin"},
             {remove_range_end, "range_end"}, {remove_emit, "emit"},
             {remove_set_step, "set_step"},   {remove_drain, "drain"},
-            {remove_close, "close"},
+            {remove_close, "close"},         {remove_bucket_end, "bucket_end"},
     };
     char line[256];
 

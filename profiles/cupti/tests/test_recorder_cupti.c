@@ -262,12 +262,14 @@ static void record_step(dpb_recorder *recorder, int32_t step)
     dpb_range_begin(recorder, DPB_LANE_HOST, DPB_EVENT_COMPUTE, "conv1.fwd", -1);
     launch("_Z8implicitPf");
     dpb_range_end(recorder, DPB_LANE_HOST);
-    dpb_range_begin(recorder, DPB_LANE_HOST, DPB_EVENT_NOTE, "start", 3);
+    dpb_range_begin(recorder, DPB_LANE_HOST, DPB_EVENT_NOTE, "fill", 3);
     dpb_range_begin(recorder, DPB_LANE_HOST, DPB_EVENT_COMPUTE, "pack", -1);
     launch("pack");
     dpb_range_end(recorder, DPB_LANE_HOST);
-    launch("ncclDevKernel_AllReduce_Sum_f32_RING_LL(X)");
     dpb_range_end(recorder, DPB_LANE_HOST);
+    dpb_bucket_begin(recorder, "all-reduce", 4);
+    launch("ncclDevKernel_AllReduce_Sum_f32_RING_LL(X)");
+    dpb_bucket_end(recorder);
     dpb_range_end(recorder, DPB_LANE_HOST);
 }
 
@@ -331,8 +333,8 @@ static void test_two_steps(void **state)
     assert_string_equal(events[9].name, "pack: pack");
     assert_int_equal(events[9].bucket, 3); /* of the range around */
     assert_int_equal(events[12].lane, DPB_LANE_DEVICE_COMM);
-    assert_string_equal(events[12].name, "start: ncclDevKernel_AllReduce_Sum_f32_RING_LL");
-    assert_int_equal(events[12].bucket, 3);
+    assert_string_equal(events[12].name, "all-reduce: ncclDevKernel_AllReduce_Sum_f32_RING_LL");
+    assert_int_equal(events[12].bucket, 4);
 
     losses = losses_of(recorder);
     assert_int_equal(losses.kernels, 6);
@@ -426,8 +428,9 @@ static void test_another_tool_is_there(void **state)
     record_step(recorder, 1);
     drain(recorder, 4);
     if (nvtx_is_built_in()) {
-        assert_int_equal(count_of(nvtx_seen_text(), "push dpbench"), pushes + 4);
+        assert_int_equal(count_of(nvtx_seen_text(), "push dpbench"), pushes + 5);
         assert_non_null(strstr(nvtx_seen_text(), "conv1.fwd"));
+        assert_non_null(strstr(nvtx_seen_text(), " 4 all-reduce\n"));
         assert_int_equal(count_of(nvtx_seen_text(), "push dpbench"),
                          count_of(nvtx_seen_text(), "pop dpbench"));
     }
