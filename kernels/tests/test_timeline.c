@@ -228,7 +228,8 @@ static double mean_delay(struct dpb_timeline_config config, int steps)
 
 static void test_expected_maximum_of_normal_noise(void **state)
 {
-    /* Mean of the largest of n standard normals, integrated numerically (Tippett 1925 has tables). */
+    /* Mean of the largest of n standard normals, integrated numerically (Tippett 1925 has tables).
+     */
     const struct {
         int ranks;
         double expected;
