@@ -230,16 +230,26 @@ static const struct dpb_network_curve *nearest_curve(const struct dpb_network *n
     return nearest;
 }
 
+/* Above it, the smallest size that was measured says nothing of latencies. */
+#define SMALL_BYTES (1 << 20)
+
+static double latency_of(const struct dpb_network *network, const struct dpb_network_curve *curve)
+{
+    const double floor_ns = network->between.floor_ns * (1 + log2(curve->nodes)) / 2;
+
+    return curve->bytes[0] <= SMALL_BYTES ? curve->ns[0] : fmin(curve->ns[0], floor_ns);
+}
+
 /* T(k) = latency (1 + log2 k) / (1 + log2 k') + the rest, as the flat ring's time for the bytes
- * grows; what part of a measured time is latency, its smallest size says. */
+ * grows. */
 static double scaled_ns(const struct dpb_network *network, const struct dpb_network_curve *curve,
                         const struct shape *shape, struct dpb_network_time *time)
 {
     const struct shape measured = {shape->kind, curve->ranks, curve->nodes, shape->per_node,
                                    shape->bytes};
-    const double latency_ns =
-            fmin(curve->ns[0], curve_ns(curve, shape->bytes, &time->origin, &time->by));
-    const double rest_ns = curve_ns(curve, shape->bytes, &time->origin, &time->by) - latency_ns;
+    const double measured_ns = curve_ns(curve, shape->bytes, &time->origin, &time->by);
+    const double latency_ns = fmin(latency_of(network, curve), measured_ns);
+    const double rest_ns = measured_ns - latency_ns;
     const double growth = flat_ring_ns(network, shape) / flat_ring_ns(network, &measured);
     const double further = (double)shape->nodes / curve->nodes;
 
