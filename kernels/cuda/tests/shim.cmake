@@ -42,3 +42,15 @@ dpb_shim_op_test(test_cuda_shim_optimizers test_optimizers
     DEFINITIONS DPB_TEST_DATA="${op_tests}/data")
 
 dpb_test(test_cuda_shim SOURCES test_shim.c planted.cc LINK dpb_shim m)
+
+dpb_test(test_cuda_kernels SOURCES test_kernels.c shim_device.c ${op_tests}/op_data.c
+    LINK dpb_shim dpb_kernels_cpu m)
+if(DPB_TESTS)
+    target_include_directories(test_cuda_kernels PRIVATE ${op_tests})
+endif()
+dpb_test(test_cuda_kernels_threads SOURCES test_kernels_threads.c shim_device.c
+        ${op_tests}/op_data.c
+    LINK dpb_shim_threads m LABELS threads)
+if(DPB_TESTS)
+    target_include_directories(test_cuda_kernels_threads PRIVATE ${op_tests})
+endif()
