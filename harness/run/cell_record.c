@@ -238,6 +238,10 @@ static bool put_training(const struct dpb_cell_outcome *o, dpb_json *record)
     else
         dpb_json_set_absent(training, "test_accuracy", "not evaluated (--evaluate, --epochs)");
     dpb_json_set_int(training, "test_samples", samples);
+    dpb_json_set(training, "loss_scale",
+                 dpb_json_copy(dpb_json_get(result->ranks[0], "loss_scale")));
+    dpb_json_set(training, "captured_steps",
+                 dpb_json_copy(dpb_json_get(result->ranks[0], "captured_steps")));
     dpb_json_set(record, "training", training);
     dpb_json_set(record, "data", data_json(result));
     return finite;

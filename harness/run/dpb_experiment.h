@@ -41,7 +41,9 @@ struct dpb_experiment {
     int evaluate; /* enum dpb_evaluate */
     int64_t repeats;
     int64_t seed;
-    int precision; /* enum dpb_dtype: DPB_F32 or DPB_BF16 */
+    int precision; /* enum dpb_dtype: DPB_F32, DPB_BF16 or DPB_F16 */
+    char loss_scale[DPB_OPTION_TEXT_BYTES];
+    bool capture;
     bool sync_bn;
     int64_t threads_per_rank;
     bool bind;
@@ -74,6 +76,10 @@ enum dpb_data_kind {
 };
 
 extern const struct dpb_option_table dpb_experiment_table;
+
+/* --loss-scale as struct dpb_step_config has it: auto is dynamic with fp16, and off with what has
+ * fp32's exponents. DPB_ERR_USAGE, logged, where it is none. */
+dpb_status dpb_experiment_loss_scale(const struct dpb_experiment *e, double *scale);
 
 /* "fashion-mnist", ...: the name datasets know. */
 const char *dpb_data_kind_text(enum dpb_data_kind kind);

@@ -34,6 +34,7 @@ static const struct dpb_choice optimizer_choices[] = {
 static const struct dpb_choice precision_choices[] = {
         {"fp32", DPB_F32, "everything in fp32"},
         {"bf16", DPB_BF16, "computes in bf16 from fp32 parameters, with fp32 gradients"},
+        {"fp16", DPB_F16, "the same in fp16, with a scaled loss; for devices that can"},
         {NULL, 0, NULL},
 };
 
@@ -101,7 +102,11 @@ static const struct dpb_option rows[] = {
     {.name = "trust", .type = DPB_OPT_FLOAT, .offset = AT(trust), .default_text = "auto", .min = 0, .max = 1000, .category = TRAIN,
      .help = "trust coefficient of lars; auto: 0.001", .flags = DPB_OPT_AUTO},
     {.name = "precision", .type = DPB_OPT_ENUM, .offset = AT(precision), .default_text = "fp32", .choices = precision_choices, .category = TRAIN,
-     .help = "of what computes; bf16 (mixed precision) for the workloads that can, as 'dpbench list workloads' shows"},
+     .help = "of what computes; bf16 and fp16 (mixed precision) for the workloads that can, as 'dpbench list workloads' shows"},
+    {.name = "loss-scale", .type = DPB_OPT_TEXT, .offset = AT(loss_scale), .default_text = "auto", .category = TRAIN,
+     .help = "the loss times this, gradients divided by it before the update: a number, dynamic (65536, doubled after 2000 good steps; when gradients are not finite the step is skipped and it is halved), off; auto: dynamic with fp16"},
+    {.name = "capture", .type = DPB_OPT_BOOL, .offset = AT(capture), .default_text = "off", .category = TRAIN,
+     .help = "run each step, from forward to the update, as one graph of the device (CUDA graphs); for devices, strategies and workloads that can"},
     {.name = "sync-bn", .type = DPB_OPT_BOOL, .offset = AT(sync_bn), .default_text = "off", .category = TRAIN, .flags = DPB_OPT_COMM_ONLY,
      .help = "batch normalisation over the samples of all ranks instead of its rank's, exchanged in each layer; for networks that have it"},
     {.name = "seed", .type = DPB_OPT_INT, .offset = AT(seed), .default_text = "1", .min = 0, .max = 9e15, .category = TRAIN,
@@ -374,13 +379,35 @@ static dpb_status check_ability(const struct dpb_registry *registry,
     return DPB_ERR_USAGE;
 }
 
+dpb_status dpb_experiment_loss_scale(const struct dpb_experiment *e, double *scale)
+{
+    const bool is_auto = strcmp(e->loss_scale, "auto") == 0;
+    char *end;
+    *scale = 0.0;
+    if (strcmp(e->loss_scale, "off") == 0 || (is_auto && e->precision != DPB_F16))
+        return DPB_OK;
+    if (strcmp(e->loss_scale, "dynamic") == 0 || is_auto) {
+        *scale = DPB_LOSS_SCALE_DYNAMIC;
+        return DPB_OK;
+    }
+    *scale = strtod(e->loss_scale, &end);
+    if (end != e->loss_scale && *end == '\0' && *scale >= 0x1p-126 && *scale <= 0x1p127)
+        return DPB_OK;
+    dpb_error("--loss-scale \"%s\" is not a number above 0", e->loss_scale);
+    dpb_log_hint("give auto, dynamic, off or a number such as 1024");
+    return DPB_ERR_USAGE;
+}
+
 static dpb_status check_abilities(const struct dpb_experiment *e,
                                   const struct dpb_registry *registry,
                                   const struct dpb_workload_ops *workload)
 {
-    if (e->precision == DPB_BF16)
-        DPB_TRY(check_ability(registry, workload, DPB_WORKLOAD_MIXED, "--precision bf16",
+    double scale;
+    if (e->precision != DPB_F32)
+        DPB_TRY(check_ability(registry, workload, DPB_WORKLOAD_MIXED,
+                              e->precision == DPB_BF16 ? "--precision bf16" : "--precision fp16",
                               "computes in fp32 only"));
+    DPB_TRY(dpb_experiment_loss_scale(e, &scale));
     if (e->sync_bn)
         DPB_TRY(check_ability(registry, workload, DPB_WORKLOAD_BATCH_STATISTICS, "--sync-bn on",
                               "has no batch normalisation"));

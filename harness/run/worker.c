@@ -234,6 +234,7 @@ static dpb_status open_parts(struct worker *w)
             .ranks_per_node = (int)w->e->ranks_per_node,
             .segment_fd = DPB_WORKER_FD_SEGMENT,
             .timeout_ns = w->e->timeout_ns,
+            .device = w->comm_ops->flags & DPB_COMM_DEVICE_MEMORY ? w->device : NULL,
             .options = dpb_config_struct(w->config, "comm"),
     };
     return w->comm_ops->open(&comm, &w->comm);
@@ -257,6 +258,7 @@ static dpb_status open_engine(struct worker *w)
             .ranks_per_node = (int)w->e->ranks_per_node,
             .seed = (uint64_t)w->e->seed,
             .precision = integers ? DPB_F32 : (enum dpb_dtype)w->e->precision,
+            .capture = !integers && w->e->capture,
             .sync_batch_statistics = !integers && w->e->sync_bn,
             .optimizer = integers ? dpb_training_optimizer(&w->workload->training)
                                   : dpb_experiment_optimizer(w->e),
@@ -264,6 +266,8 @@ static dpb_status open_engine(struct worker *w)
             .progress = progress,
             .progress_ctx = w,
     };
+    if (!integers)
+        DPB_TRY(dpb_experiment_loss_scale(w->e, &step.loss_scale));
     if (w->test_loader && dpb_loader_batch_max(w->test_loader) > step.batch_max)
         step.batch_max = dpb_loader_batch_max(w->test_loader);
     DPB_TRY(dpb_step_open(&step, &w->engine));
@@ -479,6 +483,20 @@ static dpb_json *exchanges_json(const struct dpb_step_exchanges *exchanges)
     return json;
 }
 
+/* null without one. */
+static dpb_json *loss_scale_json(const struct worker *w)
+{
+    double scale;
+    int64_t skipped;
+    dpb_step_loss_scale(w->engine, &scale, &skipped);
+    if (scale == 0.0)
+        return dpb_json_null();
+    dpb_json *json = dpb_json_object();
+    dpb_json_set_real(json, "last", scale);
+    dpb_json_set_int(json, "skipped_steps", skipped);
+    return json;
+}
+
 static dpb_json *dataset_json(const struct worker *w)
 {
     struct dpb_dataset_info info;
@@ -533,6 +551,8 @@ static dpb_status report(struct worker *w)
     dpb_json_set(result, "memory", dpb_step_memory_json(w->engine));
     dpb_json_set_int(result, "peak_bytes", w->peak_bytes);
     dpb_json_set(result, "comm_stats", comm_stats_json(w));
+    dpb_json_set(result, "loss_scale", loss_scale_json(w));
+    dpb_json_set_int(result, "captured_steps", dpb_step_captured(w->engine));
     dpb_json_set_string(result, "param_hash", hash);
     dpb_json_set_bool(result, "in_sync", dpb_step_is_in_sync(w->engine));
     dpb_json_set_int(result, "replicas_compared", w->replicas_compared);

@@ -5,6 +5,7 @@
 #include "dpb_experiment.h"
 #include "dpb_log.h"
 #include "dpb_plan.h"
+#include "dpb_step.h"
 #include "dpb_workloads.h"
 #include "registry_for_tests.h"
 
@@ -415,6 +416,31 @@ static void test_precision(void **state)
     assert_non_null(strstr(errors, "no workload of this build can"));
 }
 
+static double loss_scale_of(const char *flags)
+{
+    double scale = NAN;
+    struct dpb_plan plan;
+    assert_int_equal(build_with(flags, NULL, true, 2, &plan), DPB_OK);
+    assert_int_equal(dpb_experiment_loss_scale(cell(&plan, 0), &scale), DPB_OK);
+    dpb_plan_release(&plan);
+    return scale;
+}
+
+static void test_loss_scale(void **state)
+{
+    struct dpb_plan plan;
+    (void)state;
+    assert_true(loss_scale_of("ranks=1") == 0.0);
+    assert_true(loss_scale_of("ranks=1 precision=bf16") == 0.0);
+    assert_true(loss_scale_of("ranks=1 precision=fp16") == DPB_LOSS_SCALE_DYNAMIC);
+    assert_true(loss_scale_of("ranks=1 precision=fp16 loss-scale=off") == 0.0);
+    assert_true(loss_scale_of("ranks=1 loss-scale=dynamic") == DPB_LOSS_SCALE_DYNAMIC);
+    assert_true(loss_scale_of("ranks=1 loss-scale=1024") == 1024.0);
+    assert_int_equal(build_with("ranks=1 loss-scale=0", NULL, true, 2, &plan), DPB_ERR_USAGE);
+    assert_int_equal(build_with("ranks=1 loss-scale=2x", NULL, true, 2, &plan), DPB_ERR_USAGE);
+    assert_non_null(strstr(errors, "--loss-scale \"2x\" is not a number above 0"));
+}
+
 /* ---- the optimizer ---- */
 
 static void expect_optimizer(const char *flags, const struct dpb_optimizer_config *expected)
@@ -597,6 +623,7 @@ int main(void)
             cmocka_unit_test(test_batches_of_the_workload),
             cmocka_unit_test(test_synchronised_statistics),
             cmocka_unit_test(test_precision),
+            cmocka_unit_test(test_loss_scale),
             cmocka_unit_test(test_optimizer_settings),
             cmocka_unit_test(test_optimizer_settings_without_effect),
             cmocka_unit_test(test_json_round_trip),
