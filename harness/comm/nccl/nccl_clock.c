@@ -15,19 +15,19 @@
 static dpb_status set_anchor(struct dpb_nccl_comm *comm, int index, const char *subject)
 {
     struct dpb_nccl_clock *clock = &comm->clock;
-    int64_t best_error_ns = INT64_MAX;
+    int64_t best_error_ns = 0;
     for (int i = 0; i < TRIES; i++) {
         int64_t before_ns = dpb_clock_now_ns();
         DPB_NCCL_CUDA(comm, subject, cudaEventRecord(clock->anchor[index].event, clock->stream));
         DPB_TRY(dpb_nccl_host_wait(comm, subject, clock->anchor[index].event));
-        int64_t after_ns = dpb_clock_now_ns();
-        int64_t error_ns = (after_ns - before_ns + 1) / 2;
-        /* The last record is the one that counts for CUDA: stop at a good one. */
+        int64_t error_ns = (dpb_clock_now_ns() - before_ns + 1) / 2;
         clock->anchor[index].host_ns = before_ns + error_ns;
         clock->anchor[index].error_ns = error_ns;
-        if (error_ns <= best_error_ns + best_error_ns / 8 && i > 0)
+        /* The last record is the one that counts for CUDA: end with one that is hardly worse than
+         * the best so far. */
+        if (i > 0 && error_ns <= best_error_ns + best_error_ns / 8)
             break;
-        if (error_ns < best_error_ns)
+        if (i == 0 || error_ns < best_error_ns)
             best_error_ns = error_ns;
     }
     clock->newer = index;
