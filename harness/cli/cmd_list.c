@@ -32,8 +32,10 @@ static const struct dpb_option_table table = {
         "command", "list", rows, sizeof(rows) / sizeof(rows[0]), sizeof(struct list_options)};
 
 /* word of the command line -> kind of part */
-static const char *const kinds[][2] = {
-        {"strategies", "strategy"}, {"devices", "device"}, {"comms", "comm"}};
+static const char *const kinds[][2] = {{"strategies", "strategy"},
+                                       {"devices", "device"},
+                                       {"comms", "comm"},
+                                       {"recorders", "recorder"}};
 #define KIND_COUNT (sizeof(kinds) / sizeof(kinds[0]))
 
 static dpb_status list_options(const struct dpb_option_set *set, const struct list_options *o)
@@ -59,8 +61,35 @@ static dpb_status list_options(const struct dpb_option_set *set, const struct li
     return DPB_OK;
 }
 
-static dpb_status list_parts(const struct dpb_option_set *set, const char *kind, bool json)
+/* Whether a device, comm or recorder can be used here; NULL for kinds that always can. */
+static dpb_status (*probe_of(const struct dpb_registry *registry, const char *kind,
+                             const char *name))(char *, size_t)
 {
+    if (strcmp(kind, "device") == 0)
+        return dpb_registry_device(registry, name)->probe;
+    if (strcmp(kind, "comm") == 0)
+        return dpb_registry_comm(registry, name)->probe;
+    if (strcmp(kind, "recorder") == 0)
+        return dpb_registry_recorder(registry, name)->probe;
+    return NULL;
+}
+
+static void put_availability(dpb_status (*probe)(char *, size_t), bool json, dpb_json *part)
+{
+    char why[1024] = "";
+    bool there = !probe || probe(why, sizeof(why)) >= 0;
+    if (!probe)
+        return;
+    dpb_json_set_bool(part, "available", there);
+    if (!there)
+        dpb_json_set_string(part, "reason", why);
+    if (!json && !there)
+        printf("%-16s   %s\n", "", why);
+}
+
+static dpb_status list_parts(const struct dpb_registry *registry, const char *kind, bool json)
+{
+    const struct dpb_option_set *set = registry->options;
     dpb_json *parts = dpb_json_array();
     for (size_t i = 0; i < set->part_count; i++) {
         if (strcmp(set->parts[i].kind, kind) != 0)
@@ -71,6 +100,7 @@ static dpb_status list_parts(const struct dpb_option_set *set, const char *kind,
         dpb_json_append(parts, part);
         if (!json)
             printf("%-16s %s\n", set->parts[i].name, set->parts[i].summary);
+        put_availability(probe_of(registry, kind, set->parts[i].name), json, part);
     }
     if (json)
         return dpb_json_print(parts);
@@ -207,16 +237,16 @@ static dpb_status run(const struct dpb_registry *registry, const struct dpb_comm
         return list_workloads(registry, o->json);
     for (size_t i = 0; i < KIND_COUNT; i++)
         if (strcmp(word, kinds[i][0]) == 0)
-            return list_parts(registry->options, kinds[i][1], o->json);
+            return list_parts(registry, kinds[i][1], o->json);
     dpb_error("there is no list of \"%s\"", word);
-    dpb_log_hint("list one of: workloads, strategies, devices, comms, options");
+    dpb_log_hint("list one of: workloads, strategies, devices, comms, recorders, options");
     return DPB_ERR_USAGE;
 }
 
 const struct dpb_verb dpb_verb_list = {
         .command = {.name = "list",
-                    .arguments = "workloads|strategies|devices|comms|options",
-                    .summary = "name the workloads, strategies, devices, comms and options",
+                    .arguments = "workloads|strategies|devices|comms|recorders|options",
+                    .summary = "name the workloads, strategies, devices, comms, recorders and options",
                     .table = &table,
                     .min_arguments = 1,
                     .max_arguments = 1},

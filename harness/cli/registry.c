@@ -1,10 +1,13 @@
 /* The only file that names concrete parts. */
 #include "dpb_cli.h"
 
+#include "dpb_comm_nccl.h"
 #include "dpb_comm_shm.h"
 #include "dpb_device_cpu.h"
+#include "dpb_device_cuda.h"
 #include "dpb_experiment.h"
 #include "dpb_meter_rapl.h"
+#include "dpb_module.h"
 #include "dpb_recorder.h"
 #include "dpb_strategies.h"
 #include "dpb_workloads.h"
@@ -29,10 +32,41 @@ static const struct dpb_workload_ops *const workloads[] = {
 };
 /* clang-format on */
 
-static const struct dpb_device_ops *const devices[] = {&dpb_device_cpu_ops};
-static const struct dpb_comm_ops *const comms[] = {&dpb_comm_shm_ops};
-static const struct dpb_recorder_ops *const recorders[] = {&dpb_recorder_host_ops};
-static const struct dpb_meter_ops *const meters[] = {&dpb_meter_rapl_ops};
+/* The module's parts are known by these on every machine, whether or not it is
+ * there. */
+static const struct dpb_device_ops device_cuda = {
+        .version = DPB_DEVICE_OPS_VERSION,
+        .name = "cuda",
+        .summary = "NVIDIA GPUs with CUDA, cuBLASLt and cuDNN",
+        .flags = DPB_DEVICE_ACCELERATOR,
+        .options = &dpb_device_cuda_option_table,
+        .probe = dpb_module_probe_device,
+};
+static const struct dpb_comm_ops comm_nccl = {
+        .version = DPB_COMM_OPS_VERSION,
+        .name = "nccl",
+        .summary = "NVIDIA's NCCL between GPUs, over NVLink, PCIe or a network",
+        .flags = DPB_COMM_SEGMENT | DPB_COMM_DEVICE_MEMORY,
+        .options = &dpb_comm_nccl_table,
+        .probe = dpb_module_probe_comm,
+};
+static const struct dpb_recorder_ops recorder_cupti = {
+        .version = DPB_RECORDER_OPS_VERSION,
+        .name = "cupti",
+        .summary = "spans of the host, and what the GPU did, by CUPTI",
+        .probe = dpb_module_probe_recorder,
+};
+static const struct dpb_meter_ops meter_nvml = {
+        .version = DPB_METER_OPS_VERSION,
+        .name = "nvml",
+        .summary = "energy, power, clocks and temperature of a GPU, by NVML",
+        .probe = dpb_module_probe_meter,
+};
+
+static const struct dpb_device_ops *const devices[] = {&dpb_device_cpu_ops, &device_cuda};
+static const struct dpb_comm_ops *const comms[] = {&dpb_comm_shm_ops, &comm_nccl};
+static const struct dpb_recorder_ops *const recorders[] = {&dpb_recorder_host_ops, &recorder_cupti};
+static const struct dpb_meter_ops *const meters[] = {&dpb_meter_rapl_ops, &meter_nvml};
 static const struct dpb_strategy_ops *const strategies[] = {
         &dpb_strategy_none_ops,    &dpb_strategy_naive_ops,          &dpb_strategy_ddp_ops,
         &dpb_strategy_horovod_ops, &dpb_strategy_horovod_legacy_ops, &dpb_strategy_mirrored_ops,
@@ -50,6 +84,13 @@ static struct {
     struct dpb_registry registry;
     bool made;
 } here;
+
+/* What "auto" is in cells of a device: its own part, in its module or in this
+ * program. */
+static const char *device_for(bool in_module)
+{
+    return in_module ? device_cuda.name : dpb_device_cpu_ops.name;
+}
 
 static void add_part(const char *kind, const char *name, const char *summary,
                      const struct dpb_option_table *options, const char *auto_for)
@@ -71,13 +112,13 @@ const struct dpb_registry *dpb_registry_get(void)
         add_part("device", devices[i]->name, devices[i]->summary, devices[i]->options, NULL);
     for (size_t i = 0; i < COUNT(comms); i++)
         add_part("comm", comms[i]->name, comms[i]->summary, comms[i]->options,
-                 dpb_device_cpu_ops.name);
+                 device_for(!comms[i]->open));
     for (size_t i = 0; i < COUNT(strategies); i++)
         add_part("strategy", strategies[i]->name, strategies[i]->summary, strategies[i]->options,
                  NULL);
     for (size_t i = 0; i < COUNT(recorders); i++)
         add_part("recorder", recorders[i]->name, recorders[i]->summary, recorders[i]->options,
-                 dpb_device_cpu_ops.name);
+                 device_for(!recorders[i]->open));
     here.set.tables = here.tables;
     here.set.parts = here.parts;
     here.registry = (struct dpb_registry){

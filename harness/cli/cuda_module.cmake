@@ -1,0 +1,35 @@
+# libdpbench_cuda.so, beside the program: device "cuda", comm "nccl", recorder "cupti", meter "nvml".
+# It links the static CUDA runtime and opens every other library of a vendor when it needs it, in the
+# folders below after those of LD_LIBRARY_PATH: a wheel's libraries lie in none of the system's.
+if(NOT DPB_CUDA_MODULE)
+    return()
+endif()
+
+foreach(part dpb_kernels_cuda dpb_kernels_cuda_device dpb_comm_nccl dpb_profiles_cupti)
+    if(NOT TARGET ${part})
+        message(FATAL_ERROR "the CUDA module needs ${part}")
+    endif()
+endforeach()
+
+list(JOIN DPBENCH_CUDA_ARCHITECTURES " " archs)
+add_library(dpbench_cuda MODULE cuda_module.c)
+target_compile_definitions(dpbench_cuda PRIVATE
+        DPB_MODULE_BUILD="CUDA ${CUDAToolkit_VERSION}, for ${archs}")
+target_include_directories(dpbench_cuda PRIVATE ${CMAKE_SOURCE_DIR}/harness/run)
+target_link_libraries(dpbench_cuda PRIVATE dpb_flags dpb_profiles_cupti dpb_comm_nccl
+        dpb_kernels_cuda dpb_kernels_cuda_device dpb_profiles dpb_comm dpb_kernels dpb_base
+        CUDA::cudart_static)
+set_target_properties(dpbench_cuda PROPERTIES C_VISIBILITY_PRESET hidden LINKER_LANGUAGE CXX
+        LINK_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/cuda_module.map)
+
+set(folders "")
+foreach(library ${DPB_NCCL_LIBRARY} ${DPB_CUDNN_LIBRARY} ${DPB_CUPTI_LIBRARY}
+        ${CUDA_cublasLt_LIBRARY} ${CUDAToolkit_LIBRARY_DIR}/.)
+    get_filename_component(folder ${library} DIRECTORY)
+    list(APPEND folders ${folder})
+endforeach()
+list(REMOVE_DUPLICATES folders)
+list(JOIN folders ":" folders)
+target_link_options(dpbench_cuda PRIVATE
+        LINKER:-z,defs LINKER:--as-needed LINKER:--exclude-libs,ALL LINKER:--enable-new-dtags "LINKER:-rpath,${folders}"
+        LINKER:--version-script=${CMAKE_CURRENT_SOURCE_DIR}/cuda_module.map)
