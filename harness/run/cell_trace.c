@@ -263,6 +263,31 @@ static void put_communication(const struct dpb_cell_outcome *o, const struct tra
     dpb_json_set(record, "communication", json);
 }
 
+/* Where devices' times come from: each rank's clocks, read together before and after the steps;
+ * NULL: no rank told of any. */
+static dpb_json *device_clocks(const struct dpb_launch_result *result)
+{
+    static const char *const keys[] = {"clocks_before", "clocks_after", "clock_bound_ns"};
+    dpb_json *extra = dpb_json_object(), *clocks = dpb_json_array();
+    for (int r = 0; r < result->rank_count; r++) {
+        const dpb_json *recorder = dpb_json_get(result->ranks[r], "recorder");
+        dpb_json *of_rank = dpb_json_object();
+        dpb_json_set_int(of_rank, "rank", r);
+        for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++)
+            dpb_json_set(of_rank, keys[i], dpb_json_copy(dpb_json_get(recorder, keys[i])));
+        if (dpb_json_get(recorder, keys[0]))
+            dpb_json_append(clocks, of_rank);
+        else
+            dpb_json_free(of_rank);
+    }
+    const bool any = dpb_json_size(clocks) > 0;
+    dpb_json_set(extra, "device_clocks", clocks);
+    if (any)
+        return extra;
+    dpb_json_free(extra);
+    return NULL;
+}
+
 static dpb_status write_trace(const struct dpb_cell_outcome *o, const struct traced *traced,
                               char *name, size_t name_bytes)
 {
@@ -275,7 +300,9 @@ static dpb_status write_trace(const struct dpb_cell_outcome *o, const struct tra
     char *path = st == DPB_OK ? dpb_path_join(o->run_folder, name) : NULL;
     const struct dpb_plan_cell *cell = &o->plan->cells[o->launch.cell];
     const struct dpb_experiment *e = dpb_config_struct(cell->config, "experiment");
+    dpb_json *clocks = device_clocks(o->result);
     struct dpb_trace_info info = {
+            .extra = clocks,
             .title = cell->label[0] ? cell->label : o->plan->name,
             .world_size = o->result->rank_count,
             .lost = traced->lost,
@@ -283,6 +310,7 @@ static dpb_status write_trace(const struct dpb_cell_outcome *o, const struct tra
     };
     if (path)
         st = dpb_trace_write(path, &info, traced->events, traced->count);
+    dpb_json_free(clocks);
     free(path);
     free(folder);
     return st;

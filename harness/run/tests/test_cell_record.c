@@ -316,7 +316,26 @@ static void trace_device(struct fixture *f, int r, int64_t zero_time)
     };
     const struct dpb_losses losses = {.kernels = 1000, .zero_time = zero_time};
     dpb_json_set(f->result.ranks[r], "events", dpb_events_to_json(events, 7));
-    dpb_json_set(f->result.ranks[r], "recorder", dpb_losses_to_json(&losses));
+    dpb_json *recorder = dpb_losses_to_json(&losses), *clocks = dpb_json_object();
+    dpb_json_set_int(clocks, "cupti_ns", INT64_C(1800000000000000001) + r);
+    dpb_json_set(recorder, "clocks_before", clocks);
+    dpb_json_set(recorder, "clocks_after", dpb_json_copy(clocks));
+    dpb_json_set(f->result.ranks[r], "recorder", recorder);
+}
+
+static void check_device_clocks(const struct fixture *f, const dpb_json *record)
+{
+    dpb_json *trace = NULL;
+    char path[160];
+    snprintf(path, sizeof(path), "%s/%s", f->folder,
+             dpb_json_as_string(dpb_json_path(record, "trace/file"), "?"));
+    assert_int_equal(dpb_json_read_file(path, &trace), DPB_OK);
+    const dpb_json *clocks = dpb_json_path(trace, "dpbench/device_clocks");
+    assert_int_equal(dpb_json_size(clocks), 2);
+    assert_true(number(dpb_json_at(clocks, 1), "clocks_before/cupti_ns") ==
+                INT64_C(1800000000000000002));
+    assert_int_equal(number(dpb_json_at(clocks, 1), "rank"), 1);
+    dpb_json_free(trace);
 }
 
 static void test_device(void **state)
@@ -343,6 +362,7 @@ static void test_device(void **state)
     assert_int_equal(dpb_json_type(dpb_json_path(record, "communication/payload_bytes_per_step")),
                      DPB_JSON_NULL);
     assert_int_equal(number(record, "trace/device/kernels"), 2000);
+    check_device_clocks(&f, record);
     assert_int_equal(number(record, "trace/device/zero_time"), 2);
     dpb_json_free(record);
     close_fixture(&f);
