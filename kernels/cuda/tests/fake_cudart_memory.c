@@ -1,7 +1,7 @@
 /* The faked runtime's memory. Two reserves of addresses, for the device and for pinned host memory;
  * no address is given out twice. An allocation ends where its page ends, and a page without access
  * follows. Pages of the device are accessible only between fake_memory_open() and
- * fake_memory_close(), pages that were freed never. */
+ * fake_memory_close(), from when they are first touched; pages that were freed never. */
 #include "fake_cudart_private.h"
 
 #include <signal.h>
@@ -21,7 +21,7 @@ struct region {
     enum fake_place place;
     char *start, *pages;
     size_t bytes, pages_bytes; /* 0 pages: registered, not ours */
-    bool live;
+    bool live, reached;        /* reached: accessible since work on the device touched it */
 };
 
 static struct {
@@ -33,6 +33,20 @@ static size_t device_bytes;
 static volatile sig_atomic_t opened; /* depth */
 
 /* ---- faults ---- */
+
+/* Work on the device touched an allocation for the first time since fake_memory_open(). */
+static bool reach(const char *at)
+{
+    for (struct region *region = regions; region; region = region->next) {
+        if (at < region->pages || at >= region->pages + region->pages_bytes)
+            continue;
+        if (!region->live || region->reached)
+            return false;
+        region->reached = true;
+        return mprotect(region->pages, region->pages_bytes, PROT_READ | PROT_WRITE) == 0;
+    }
+    return false;
+}
 
 static void on_fault(int signal, siginfo_t *info, void *context)
 {
@@ -46,6 +60,8 @@ static void on_fault(int signal, siginfo_t *info, void *context)
         if (place == FAKE_PINNED)
             fake_cuda_stop(FAKE_EXIT_FAULT, "fake: pinned memory at %p is freed, or beyond its end",
                            (void *)at);
+        if (opened && reach(at))
+            return;
         if (opened)
             fake_cuda_stop(FAKE_EXIT_FAULT,
                            "fake: work on the device touched %p, which is freed, or beyond the end "
@@ -54,6 +70,13 @@ static void on_fault(int signal, siginfo_t *info, void *context)
         fake_cuda_stop(FAKE_EXIT_FAULT, "fake: the host touched device memory at %p", (void *)at);
     }
     sigaction(signal, &(struct sigaction){.sa_handler = SIG_DFL}, NULL);
+}
+
+static void catch_faults(void)
+{
+    sigaction(SIGSEGV,
+              &(struct sigaction){.sa_sigaction = on_fault, .sa_flags = SA_SIGINFO | SA_NODEFER},
+              NULL);
 }
 
 void fake_memory_reset(void)
@@ -77,9 +100,7 @@ void fake_memory_reset(void)
     }
     device_bytes = 0;
     opened = 0;
-    sigaction(SIGSEGV,
-              &(struct sigaction){.sa_sigaction = on_fault, .sa_flags = SA_SIGINFO | SA_NODEFER},
-              NULL);
+    catch_faults();
 }
 
 /* ---- regions ---- */
@@ -137,24 +158,21 @@ void fake_cuda_check_device(const char *what, const void *memory, size_t bytes)
         fake_cuda_stop(FAKE_EXIT_MISUSE, "fake: %s: %p is not device memory", what, memory);
 }
 
-static void protect(int access)
-{
-    for (struct region *region = regions; region; region = region->next) {
-        if (region->live && region->place == FAKE_DEVICE)
-            mprotect(region->pages, region->pages_bytes, access);
-    }
-}
-
 void fake_memory_open(void)
 {
     if (opened++ == 0)
-        protect(PROT_READ | PROT_WRITE);
+        catch_faults(); /* again: cmocka puts a handler of its own in place for every test */
 }
 
 void fake_memory_close(void)
 {
-    if (--opened == 0)
-        protect(PROT_NONE);
+    if (--opened > 0)
+        return;
+    for (struct region *region = regions; region; region = region->next) {
+        if (region->reached && region->live)
+            mprotect(region->pages, region->pages_bytes, PROT_NONE);
+        region->reached = false;
+    }
 }
 
 static struct region *allocate(enum fake_place place, size_t bytes)
@@ -179,7 +197,7 @@ static struct region *allocate(enum fake_place place, size_t bytes)
     reserves[place].used += pages + PAGE_BYTES;
     mprotect(region->pages, pages, PROT_READ | PROT_WRITE);
     memset(region->start, 0xff, rounded < POISONED_BYTES ? rounded : POISONED_BYTES); /* NaNs */
-    if (place == FAKE_DEVICE && !opened)
+    if (place == FAKE_DEVICE)
         mprotect(region->pages, pages, PROT_NONE);
     return region;
 }
