@@ -117,6 +117,17 @@ static void say_insufficient(char *why, size_t why_bytes)
              driver / 1000, driver % 1000 / 10, CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10);
 }
 
+/* Drivers serve every minor version of their CUDA, and older ones. */
+static cudaError_t count_devices(int *count)
+{
+    int driver = 0;
+
+    if (cudaDriverGetVersion(&driver) == cudaSuccess && driver > 0 &&
+        driver / 1000 < CUDART_VERSION / 1000)
+        return cudaErrorInsufficientDriver;
+    return cudaGetDeviceCount(count);
+}
+
 /* Why there is no count of devices. */
 static void say_why(cudaError_t error, char *why, size_t why_bytes)
 {
@@ -168,7 +179,7 @@ dpb_status dpb_cuda_find_devices(int *count, char *why, size_t why_bytes)
     }
     dlclose(driver);
     dpb_cuda_settle_environment();
-    error = cudaGetDeviceCount(&found);
+    error = count_devices(&found);
     if (error == cudaSuccess && found < 1)
         error = cudaErrorNoDevice;
     if (error != cudaSuccess) {

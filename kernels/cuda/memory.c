@@ -220,6 +220,8 @@ void dpb_cuda_host_free(dpb_device *device, void *memory)
     if (!memory)
         return;
     dpb_cuda_enter(device);
+    /* Copies of it may be under way. */
+    dpb_cuda_check(cudaDeviceSynchronize(), "cudaDeviceSynchronize", "free pinned host memory");
     dpb_cuda_check(cudaFreeHost(memory), "cudaFreeHost", "free pinned host memory");
 }
 

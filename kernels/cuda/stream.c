@@ -333,16 +333,31 @@ static dpb_status settle_graph(dpb_stream *stream, cudaGraph_t recorded)
     return DPB_OK;
 }
 
+/* Whatever fails, the stream is no longer recorded after it: nothing could be freed then. */
+static dpb_status end_recording(dpb_stream *stream, cudaGraph_t *recorded)
+{
+    enum cudaStreamCaptureStatus status;
+    dpb_status st = dpb_cuda_enter(stream->device);
+
+    DPB_KEEP(st, dpb_cuda_check(cudaStreamEndCapture(stream->native, recorded),
+                                "cudaStreamEndCapture", "end the recording of a graph"));
+    if (st < 0 && cudaStreamIsCapturing(stream->native, &status) == cudaSuccess &&
+        status != cudaStreamCaptureStatusNone)
+        cudaStreamEndCapture(stream->native, recorded);
+    return st;
+}
+
 dpb_status dpb_cuda_capture_end(dpb_device *device, dpb_stream *stream)
 {
     cudaGraph_t recorded = NULL;
     dpb_status st;
 
-    DPB_TRY(dpb_cuda_enter(device));
-    DPB_CUDA_TRY("end the recording of a graph", cudaStreamEndCapture, (stream->native, &recorded));
+    (void)device;
+    DPB_TRY_GOTO(st, end_recording(stream, &recorded), out);
     DPB_TRY_GOTO(st, settle_graph(stream, recorded), out);
     DPB_CUDA_TRY_GOTO(st, "run a graph", cudaGraphLaunch, (stream->graph, stream->native), out);
 out:
-    DPB_KEEP(st, dpb_cuda_check(cudaGraphDestroy(recorded), "cudaGraphDestroy", "run a graph"));
+    if (recorded)
+        DPB_KEEP(st, dpb_cuda_check(cudaGraphDestroy(recorded), "cudaGraphDestroy", "run a graph"));
     return st;
 }
