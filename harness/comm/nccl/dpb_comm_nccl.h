@@ -21,6 +21,11 @@
  * all-gather one of broadcasts. all-to-all copies its input first, into memory that the first one
  * of that size allocates.
  *
+ * Graphs. What start() finds in a stream capture is captured: test() then says DPB_PENDING for
+ * ever, and only a stream can wait. Scaled sums and the memory of all-to-all must exist by then:
+ * run the step once before. A graph with collectives in it must be destroyed before close(), since
+ * NCCL waits for that (commDestroySync(), from 2.26 on), also in an abort.
+ *
  * Deadlines. Each call of NCCL and each wait of the host has config.timeout_ns; a watchdog thread
  * does the same for what is on the stream. Whoever is late first, or sees an error, reports the
  * last collectives and the answer of NCCL's RAS service, tells the other ranks, and aborts NCCL's

@@ -74,6 +74,9 @@ dpb_status dpb_nccl_drain(struct dpb_nccl_comm *comm, uint64_t number, const cha
 {
     for (int looks = 0;; looks++) {
         DPB_TRY(dpb_rendezvous_check(comm->rendezvous, subject));
+        /* First what is known already: while this thread captures a graph it must not ask. */
+        if (is_complete(comm, number))
+            return DPB_OK;
         DPB_TRY(dpb_nccl_advance(comm));
         if (is_complete(comm, number))
             return DPB_OK;
@@ -206,6 +209,8 @@ dpb_status dpb_nccl_test(dpb_comm *handle, dpb_request *of)
     DPB_TRY(check_request(comm, request));
     dpb_nccl_subject(comm, &request->coll, request->number, subject);
     DPB_TRY(dpb_rendezvous_check(comm->rendezvous, subject));
+    if (request->captured) /* the host does not learn when it runs */
+        return DPB_PENDING;
     DPB_TRY(dpb_nccl_advance(comm));
     return is_complete(comm, request->number) ? DPB_OK : DPB_PENDING;
 }

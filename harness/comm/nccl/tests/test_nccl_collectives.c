@@ -301,6 +301,7 @@ static void capture(struct ranks_self *self, void *argument)
                                   .tag = -1};
     RANK_EQUAL(cudaStreamBeginCapture(rank.stream, cudaStreamCaptureModeThreadLocal), cudaSuccess);
     RANK_EQUAL(rank.ops->start(rank.comm, &coll, nccl_rank_stream(&rank), &request), DPB_OK);
+    RANK_EQUAL(rank.ops->test(rank.comm, request), DPB_PENDING);
     RANK_EQUAL(rank.ops->wait(rank.comm, request, nccl_rank_stream(&rank), &times), DPB_OK);
     RANK_EQUAL(times.start_ns, 0);
     RANK_EQUAL(times.end_ns, 0);
