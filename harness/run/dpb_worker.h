@@ -14,6 +14,14 @@ extern "C" {
 #endif
 
 /* What the launcher asks of every rank. */
+/* Which steps a launch has: timed ones, then traced ones, in the same processes. A recorder that
+ * wants a process of its own (DPB_RECORDER_OWN_PROCESS) is left out of that: traced steps are then
+ * for a launch of their own, which warms up and traces, and times nothing. */
+enum dpb_job_steps {
+    DPB_JOB_TIMED_AND_TRACED,
+    DPB_JOB_TRACED
+};
+
 struct dpb_job {
     const dpb_config *config; /* resolved cell */
     int data_ranks; /* one rank takes every batch as so many ranks would from their shards; 0: the
@@ -30,6 +38,7 @@ struct dpb_job {
     bool quiet;       /* no log lines: the failure is expected, its text is reported */
     bool keep_values; /* the ranks leave parameters and state in the launch's bulk memory */
     bool keep_first;  /* those after the first step too */
+    int steps;        /* enum dpb_job_steps */
 };
 
 /* As JSON for dpb_launch_config.job; caller owns. NULL when out of memory. */
@@ -39,7 +48,8 @@ dpb_json *dpb_job_to_json(const struct dpb_job *job);
  *   {"type": "result", "rank", "pid", "start_ns"[], "end_ns"[], "data_ns"[], "forward_ns"[],
  *    "backward_ns"[], "sync_ns"[], "optimizer_ns"[] (timed steps), "loss_sum"[], "samples"[] (all
  *    untraced steps), "traced_start_ns"[], "traced_end_ns"[], "events", "events_lost",
- *    "traced_wire_bytes" (that this rank sent in the traced steps), "device",
+ *    "traced_wire_bytes" (that this rank sent in the traced steps), "recorder" (what it says of
+ *    itself, or null), "device",
  *    "comm", "plan", "wire_ns_per_step", "exchanges", "memory", "peak_bytes", "comm_stats",
  *    "param_hash", "in_sync" (else replicas may differ), "replicas_compared" (steps of a
  *    verification), "planted", "test_correct", "test_samples", "dataset",

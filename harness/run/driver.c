@@ -295,6 +295,42 @@ static dpb_status launch_with_retries(struct driver *d, const struct dpb_experim
     }
 }
 
+/* What a launch of its own has traced becomes the timed one's. */
+static void take_trace(const struct dpb_launch_result *traced, struct dpb_launch_result *timed)
+{
+    static const char *const keys[] = {"traced_start_ns", "traced_end_ns",     "events",
+                                       "events_lost",     "traced_wire_bytes", "recorder"};
+    for (int r = 0; r < timed->rank_count; r++)
+        for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++)
+            dpb_json_set(timed->ranks[r], keys[i],
+                         dpb_json_copy(dpb_json_get(traced->ranks[r], keys[i])));
+}
+
+/* For a recorder that wants processes of its own. Timed steps count without a trace, too. */
+static dpb_status launch_traced(struct driver *d, const struct dpb_plan_cell *cell,
+                                const struct dpb_launch_config *like,
+                                struct dpb_launch_result *timed)
+{
+    const struct dpb_experiment *e = dpb_config_struct(cell->config, "experiment");
+    const struct dpb_recorder_ops *recorder =
+            dpb_registry_recorder(d->config->registry, e->recorder);
+    if (!recorder || !(recorder->flags & DPB_RECORDER_OWN_PROCESS) || e->trace_steps == 0)
+        return DPB_OK;
+    struct dpb_job job = {.config = cell->config, .plant_rank = -1, .steps = DPB_JOB_TRACED};
+    dpb_json *job_json = dpb_job_to_json(&job);
+    struct dpb_launch_config launch = *like;
+    struct dpb_launch_result traced = {0};
+    launch.job = job_json;
+    dpb_status st = dpb_launch_run(&launch, &traced);
+    if (st == DPB_OK)
+        take_trace(&traced, timed);
+    else if (st != DPB_ERR_INTERRUPTED)
+        dpb_warn("cell %s has no trace: %s", cell->label, traced.reason);
+    dpb_launch_result_release(&traced);
+    dpb_json_free(job_json);
+    return st == DPB_ERR_INTERRUPTED ? st : DPB_OK;
+}
+
 /* A cell that cannot fit is recorded without being launched; the others go on. */
 static dpb_status refuse(const struct dpb_memory *memory, int64_t limit_bytes,
                          struct dpb_launch_result *result)
@@ -338,6 +374,8 @@ static dpb_status run_launch(struct driver *d, size_t n)
     dpb_status launched = skipped ? refuse(&memory, memory_limit_bytes, &result)
                                   : launch_with_retries(d, e, &launch, &result, attempts, &count,
                                                         &used, &interrupted);
+    if (launched == DPB_OK && !interrupted)
+        interrupted = launch_traced(d, cell, &launch, &result) < 0;
     struct dpb_cell_outcome outcome = {
             .run_id = d->run_id,
             .run_folder = d->config->folder,

@@ -28,6 +28,10 @@
 #define EVENTS_PER_PARAM_BOUND   8
 #define EVENTS_PER_MESSAGE_BOUND 2 /* it, and the wait for peers in it; in a lane of their own */
 
+/* At least, in a process that only traces: plans are final, and what is made at its first use is
+ * there. */
+#define STEPS_BEFORE_TRACE 3
+
 /* ---- the job ---- */
 
 dpb_json *dpb_job_to_json(const struct dpb_job *job)
@@ -42,6 +46,7 @@ dpb_json *dpb_job_to_json(const struct dpb_job *job)
     dpb_json_set_int(json, "plant_step", job->plant_step);
     dpb_json_set_bool(json, "keep_values", job->keep_values);
     dpb_json_set_bool(json, "keep_first", job->keep_first);
+    dpb_json_set_int(json, "steps", job->steps);
     dpb_json_set_bool(json, "nudge", job->nudge);
     dpb_json_set_bool(json, "quiet", job->quiet);
     return json;
@@ -76,6 +81,7 @@ struct worker {
     const struct dpb_event *events;
     size_t event_count;
     uint64_t events_lost;
+    dpb_json *recorder_says;
     int64_t test_correct, test_samples;
     int64_t replicas_compared; /* steps of a verification after which they were */
     bool planted;
@@ -145,6 +151,7 @@ static dpb_status read_job(struct worker *w)
             .plant_step = dpb_json_as_int(dpb_json_get(w->message, "plant_step"), 0),
             .keep_first = dpb_json_as_bool(dpb_json_get(w->message, "keep_first"), false),
             .keep_values = dpb_json_as_bool(dpb_json_get(w->message, "keep_values"), false),
+            .steps = (int)dpb_json_as_int(dpb_json_get(w->message, "steps"), 0),
             .nudge = dpb_json_as_bool(dpb_json_get(w->message, "nudge"), false),
             .quiet = dpb_json_as_bool(dpb_json_get(w->message, "quiet"), false),
     };
@@ -157,6 +164,15 @@ static dpb_status read_job(struct worker *w)
     w->workload = w->job.integers ? w->registry->integer_workload
                                   : dpb_registry_workload(w->registry, w->e->workload);
     return DPB_OK;
+}
+
+/* Steps to trace in this process. */
+static int64_t traced_steps(const struct worker *w)
+{
+    const bool is_apart = w->recorder_ops->flags & DPB_RECORDER_OWN_PROCESS;
+    if (w->job.verify || (is_apart && w->job.steps != DPB_JOB_TRACED))
+        return 0;
+    return w->e->trace_steps;
 }
 
 /* ---- open ---- */
@@ -205,7 +221,7 @@ static dpb_status open_data(struct worker *w, const struct dpb_model *model)
     warn_of_dropped(w);
     bool evaluate = w->e->evaluate == DPB_EVALUATE_ON ||
                     (w->e->evaluate == DPB_EVALUATE_AUTO && w->e->epochs > 0);
-    if (!evaluate || w->job.verify)
+    if (!evaluate || w->job.verify || w->job.steps == DPB_JOB_TRACED)
         return DPB_OK;
     DPB_TRY(dpb_dataset_open(&dataset, DPB_SPLIT_TEST, &w->test));
     loader.dataset = w->test;
@@ -219,6 +235,8 @@ static dpb_status open_data(struct worker *w, const struct dpb_model *model)
 
 static dpb_status open_parts(struct worker *w)
 {
+    if (traced_steps(w) > 0 && w->recorder_ops->prepare)
+        DPB_TRY(w->recorder_ops->prepare());
     struct dpb_device_config device = {
             .local_rank = w->rank,
             .local_size = w->size,
@@ -288,8 +306,10 @@ static dpb_status open_measurement(struct worker *w)
     w->step_count =
             w->e->epochs > 0 ? w->e->epochs * dpb_loader_steps_per_epoch(w->loader) : w->e->steps;
     w->warmup = w->e->warmup;
-    w->traced_count = w->job.verify ? 0 : w->e->trace_steps;
-    if (w->warmup >= w->step_count) {
+    w->traced_count = traced_steps(w);
+    if (w->job.steps == DPB_JOB_TRACED) {
+        w->step_count = w->warmup = w->warmup > STEPS_BEFORE_TRACE ? w->warmup : STEPS_BEFORE_TRACE;
+    } else if (w->warmup >= w->step_count) {
         dpb_error("--warmup %lld leaves no timed step of the %lld that --epochs gives",
                   (long long)w->warmup, (long long)w->step_count);
         dpb_log_hint("use a smaller --warmup or batch, or more --epochs");
@@ -307,6 +327,7 @@ static dpb_status open_measurement(struct worker *w)
     size_t params = (size_t)dpb_dataset_model(w->train)->param_count;
     struct dpb_recorder_config recorder = {
             .rank = w->rank,
+            .steps = w->traced_count,
             .events_per_lane =
                     (size_t)(w->traced_count * w->e->accumulate) *
                     (EVENTS_PER_BATCH_BOUND + EVENTS_PER_PARAM_BOUND * params +
@@ -348,6 +369,9 @@ static dpb_status run_traced(struct worker *w)
 {
     if (w->traced_count == 0)
         return DPB_OK;
+    /* Every step ends with an idle device. */
+    if (w->recorder_ops->start)
+        DPB_TRY(w->recorder_ops->start(w->recorder));
     dpb_step_set_recorder(w->engine, w->recorder);
     struct dpb_comm_stats before, after;
     DPB_TRY(w->comm_ops->barrier(w->comm));
@@ -361,7 +385,10 @@ static dpb_status run_traced(struct worker *w)
     dpb_step_set_recorder(w->engine, NULL);
     dpb_step_comm_stats(w->engine, &after);
     w->traced_wire_bytes = after.wire_bytes - before.wire_bytes;
-    return w->recorder_ops->drain(w->recorder, &w->events, &w->event_count, &w->events_lost);
+    DPB_TRY(w->recorder_ops->drain(w->recorder, &w->events, &w->event_count, &w->events_lost));
+    if (w->recorder_ops->describe)
+        w->recorder_says = w->recorder_ops->describe(w->recorder);
+    return DPB_OK;
 }
 
 static dpb_status train(struct worker *w)
@@ -540,6 +567,8 @@ static dpb_status report(struct worker *w)
     dpb_json_set(result, "events", dpb_events_to_json(w->events, w->event_count));
     dpb_json_set_int(result, "events_lost", (int64_t)w->events_lost);
     dpb_json_set_int(result, "traced_wire_bytes", w->traced_wire_bytes);
+    if (w->recorder_says)
+        dpb_json_set(result, "recorder", dpb_json_copy(w->recorder_says));
     dpb_json_set(result, "device", w->device_ops->describe(w->device));
     dpb_json_set(result, "meter", rank_meter_json(&w->meter));
     dpb_json_set(result, "comm", w->comm_ops->describe(w->comm));
@@ -598,6 +627,7 @@ static void worker_close(struct worker *w)
     dpb_config_free(w->config);
     dpb_json_free(w->message);
     dpb_json_free(w->kept);
+    dpb_json_free(w->recorder_says);
     free(w->times);
     free(w->traced_start_ns);
     free(w->traced_end_ns);
