@@ -55,6 +55,7 @@ static const struct dpb_recorder_ops recorder_cupti = {
         .name = "cupti",
         .summary = "spans of the host, and what the GPU did, by CUPTI",
         .flags = DPB_RECORDER_OWN_PROCESS,
+        .flags = DPB_RECORDER_OWN_PROCESS,
         .probe = dpb_module_probe_recorder,
 };
 static const struct dpb_meter_ops meter_nvml = {
