@@ -2,6 +2,7 @@
  *
  * nvtx_seen() gives a line per call: "category CATEGORY NUMBER", "push DOMAIN CATEGORY PAYLOAD
  * NAME" with payload "-" for none, "pop DOMAIN". */
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -12,7 +13,9 @@
 __attribute__((visibility("default"))) int InitializeInjectionNvtx2(NvtxGetExportTableFunc_t get);
 __attribute__((visibility("default"))) const char *nvtx_seen(void);
 
-static char seen[16384];
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+static char seen[1 << 18];
+static size_t seen_length;
 static char domains[DOMAINS][32];
 static int domain_count;
 
@@ -23,7 +26,14 @@ const char *nvtx_seen(void)
 
 static void write_down(const char *line)
 {
-    strncat(seen, line, sizeof(seen) - strlen(seen) - 1);
+    const size_t length = strlen(line);
+
+    pthread_mutex_lock(&mutex);
+    if (seen_length + length < sizeof(seen)) {
+        memcpy(seen + seen_length, line, length + 1);
+        seen_length += length;
+    }
+    pthread_mutex_unlock(&mutex);
 }
 
 static const char *name_of(nvtxDomainHandle_t domain)

@@ -4,6 +4,7 @@
 #include "dpb_test.h"
 
 #include <dlfcn.h>
+#include <pthread.h>
 #include <stdbool.h>
 
 #include "cupti_buffers.h"
@@ -17,7 +18,7 @@
 
 #define STACK_DEPTH 64
 
-/* One kind of external correlation of the test's only thread. */
+/* One kind of external correlation of a thread. */
 struct stack {
     uint64_t id[STACK_DEPTH];
     int depth;
@@ -35,13 +36,15 @@ static struct {
     bool enabled[CUPTI_ACTIVITY_KIND_COUNT], ever_enabled[CUPTI_ACTIVITY_KIND_COUNT];
     bool set_attribute[32], set_after_enable;
     int driver_functions;
-    struct stack stack[CUPTI_EXTERNAL_CORRELATION_KIND_SIZE];
     uint32_t flushes; /* the flags of each, one bit per call from the lowest */
     int flush_count;
     /* its device */
     struct tape tape;
     uint32_t correlation;
 } fake;
+
+/* CUPTI keeps them per thread. */
+static _Thread_local struct stack stacks[CUPTI_EXTERNAL_CORRELATION_KIND_SIZE];
 
 static char log_lines[4096];
 
@@ -149,7 +152,7 @@ static CUptiResult fake_dropped(CUcontext context, uint32_t stream, size_t *drop
 
 static CUptiResult fake_push(CUpti_ExternalCorrelationKind kind, uint64_t id)
 {
-    struct stack *stack = &fake.stack[kind];
+    struct stack *stack = &stacks[kind];
 
     assert_true(stack->depth < STACK_DEPTH);
     stack->id[stack->depth++] = id;
@@ -158,7 +161,7 @@ static CUptiResult fake_push(CUpti_ExternalCorrelationKind kind, uint64_t id)
 
 static CUptiResult fake_pop(CUpti_ExternalCorrelationKind kind, uint64_t *id)
 {
-    struct stack *stack = &fake.stack[kind];
+    struct stack *stack = &stacks[kind];
 
     if (stack->depth == 0)
         return CUPTI_ERROR_QUEUE_EMPTY;
@@ -184,7 +187,7 @@ static void launch(const char *name)
     uint64_t end_ns;
 
     for (int kind = 0; kind < CUPTI_EXTERNAL_CORRELATION_KIND_SIZE; kind++) {
-        const struct stack *stack = &fake.stack[kind];
+        const struct stack *stack = &stacks[kind];
 
         if (stack->depth > 0)
             tape_external(&fake.tape, correlation, (CUpti_ExternalCorrelationKind)kind,
@@ -227,6 +230,7 @@ static int set_up(void **state)
 
     (void)state;
     memset(&fake, 0, sizeof(fake));
+    memset(stacks, 0, sizeof(stacks));
     fake.real = real;
     table = fake_table();
     cupti_use(&table);
@@ -312,12 +316,12 @@ static void test_two_steps(void **state)
     (void)state;
     launch("of_warm_up");
     fake.tape.length = 0; /* before start() nothing is recorded */
-    assert_int_equal(fake.stack[CUPTI_EXTERNAL_CORRELATION_KIND_CUSTOM0].depth, 0);
+    assert_int_equal(stacks[CUPTI_EXTERNAL_CORRELATION_KIND_CUSTOM0].depth, 0);
     assert_int_equal(ops->start(recorder), DPB_OK);
     record_step(recorder, 7);
     record_step(recorder, 8);
-    assert_int_equal(fake.stack[CUPTI_EXTERNAL_CORRELATION_KIND_CUSTOM0].depth, 0);
-    assert_int_equal(fake.stack[CUPTI_EXTERNAL_CORRELATION_KIND_CUSTOM1].depth, 0);
+    assert_int_equal(stacks[CUPTI_EXTERNAL_CORRELATION_KIND_CUSTOM0].depth, 0);
+    assert_int_equal(stacks[CUPTI_EXTERNAL_CORRELATION_KIND_CUSTOM1].depth, 0);
     events = drain(recorder, 8 + 6);
 
     for (size_t i = 0; i < 14; i++) {
@@ -547,6 +551,43 @@ static void test_refused_kinds(void **state)
     ops->close(recorder);
 }
 
+#define THREAD_RANGES 400
+
+/* A coordinator: its own lane, and collectives that it starts. */
+static void *record_beside(void *argument)
+{
+    for (int i = 0; i < THREAD_RANGES; i++) {
+        dpb_range_begin(argument, DPB_LANE_STRATEGY, DPB_EVENT_NOTE, "cycle", -1);
+        dpb_bucket_begin(argument, "all-reduce", i);
+        assert_int_equal(stacks[CUPTI_EXTERNAL_CORRELATION_KIND_CUSTOM0].depth, 2);
+        dpb_bucket_end(argument);
+        dpb_range_end(argument, DPB_LANE_STRATEGY);
+    }
+    assert_int_equal(stacks[CUPTI_EXTERNAL_CORRELATION_KIND_CUSTOM0].depth, 0);
+    return NULL;
+}
+
+static void test_a_thread_beside(void **state)
+{
+    const struct dpb_recorder_config config = {.events_per_lane = 2 * THREAD_RANGES, .steps = 1};
+    dpb_recorder *recorder = NULL;
+    pthread_t thread;
+
+    (void)state;
+    assert_int_equal(ops->prepare(), DPB_OK);
+    assert_int_equal(ops->open(&config, &recorder), DPB_OK);
+    assert_int_equal(ops->start(recorder), DPB_OK);
+    assert_int_equal(pthread_create(&thread, NULL, record_beside, recorder), 0);
+    for (int i = 0; i < THREAD_RANGES; i++) {
+        dpb_range_begin(recorder, DPB_LANE_HOST, DPB_EVENT_COMPUTE, "op", -1);
+        dpb_range_end(recorder, DPB_LANE_HOST);
+    }
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    launch("after_them");
+    drain(recorder, 2 * THREAD_RANGES + 1);
+    ops->close(recorder);
+}
+
 /* The pool is what bounds the number of records: when it is empty there is no buffer. */
 static void test_buffers_run_out(void **state)
 {
@@ -603,6 +644,7 @@ int main(void)
             TEST(test_steps_are_bounded),
             TEST(test_order_of_calls),
             TEST(test_refused_kinds),
+            TEST(test_a_thread_beside),
             TEST(test_buffers_run_out),
             TEST(test_no_driver),
     };
