@@ -96,8 +96,8 @@ static dpb_status subscribe(void)
             .oldSubscriberName = session.other_tool,
             .oldSubscriberSize = sizeof(session.other_tool),
     };
-    const CUptiResult result = session.table.cuptiSubscribe_v2(
-            &session.subscriber, (CUpti_CallbackFunc)ignore_callback, NULL, &params);
+    const CUptiResult result =
+            session.table.cuptiSubscribe_v2(&session.subscriber, ignore_callback, NULL, &params);
 
     session.other_tool[sizeof(session.other_tool) - 1] = '\0';
     if (result == CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED) {

@@ -253,7 +253,8 @@ static void add_work(struct making *making, const struct cupti_work *work)
         making->losses->zero_time++;
         return;
     }
-    making->losses->unmatched += !place.is_known;
+    /* Libraries fill and copy by calls of the driver that are not recorded. */
+    making->losses->unmatched += is_kernel && !place.is_known;
     event = add_event(making, work->start_ns, work->end_ns,
                       pair_name(making, place.range, is_kernel ? kernel->text : copy_text(work)));
     event->step = place.step;

@@ -45,6 +45,8 @@ struct dpb_recorder {
     struct cupti_events device;
     struct dpb_event *merged; /* what drain() hands out */
     struct dpb_losses losses;
+    int64_t nvtx_ranges;   /* of ours that came back as markers */
+    int64_t other_records; /* of kinds that nobody asked for */
 };
 
 static dpb_status probe(char *why, size_t why_bytes)
@@ -259,6 +261,8 @@ static dpb_status read_device(dpb_recorder *recorder)
     records.damaged_buffers += (int64_t)cupti_buffers_out();
     if (cupti_buffers_out() == 0) /* else it may write into them still */
         cupti_buffers_close();
+    recorder->nvtx_ranges = records.own_markers;
+    recorder->other_records = records.others;
     st = cupti_events_make(&records, &run, &recorder->device, &recorder->losses);
     cupti_records_release(&records);
     return st;
@@ -329,6 +333,8 @@ static dpb_json *describe(dpb_recorder *recorder)
     if (!recorder->losses.untraced[0]) {
         dpb_json_set(json, "clocks_before", moment_json(&recorder->from));
         dpb_json_set(json, "clocks_after", moment_json(&recorder->to));
+        dpb_json_set_int(json, "nvtx_ranges", recorder->nvtx_ranges);
+        dpb_json_set_int(json, "other_records", recorder->other_records);
     }
     return json;
 }

@@ -454,6 +454,7 @@ static void test_losses_are_told(void **state)
     dpb_recorder *recorder = open_prepared();
     struct dpb_losses losses;
     uint64_t now_ns;
+    dpb_json *json;
 
     (void)state;
     assert_int_equal(ops->start(recorder), DPB_OK);
@@ -461,9 +462,18 @@ static void test_losses_are_told(void **state)
     tape_kernel(&fake.tape, "timeless", fake.correlation, 0, 0);
     now_ns = cupti_now();
     tape_kernel(&fake.tape, "stranger", 4711, now_ns, now_ns + 5);
+    tape_marker(&fake.tape, CUPTI_ACTIVITY_FLAG_MARKER_START, 1, "step", "dpbench", now_ns);
+    tape_raw(&fake.tape, CUPTI_ACTIVITY_KIND_STREAM,
+             tape_record_bytes(&fake.real, CUPTI_ACTIVITY_KIND_STREAM));
     fake.dropped = 17;
     drain(recorder, 4 + 3 + 1);
     losses = losses_of(recorder);
+    json = ops->describe(recorder);
+    assert_int_equal(dpb_json_as_int(dpb_json_get(json, "nvtx_ranges"), -1), 1);
+    assert_int_equal(dpb_json_as_int(dpb_json_get(json, "other_records"), -1), 1);
+    assert_true(dpb_json_as_int(dpb_json_path(json, "clocks_after/monotonic_ns"), -1) >
+                dpb_json_as_int(dpb_json_path(json, "clocks_before/monotonic_ns"), -1));
+    dpb_json_free(json);
     assert_int_equal(losses.dropped, 17);
     assert_int_equal(losses.zero_time, 1);
     assert_int_equal(losses.unmatched, 1);
