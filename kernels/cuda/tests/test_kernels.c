@@ -746,29 +746,60 @@ static void test_limits(void **state)
     assert_int_equal(dpb_shim_launches(), launches);
 }
 
-/* The largest interaction, and the most channels in the least workspace that is promised. */
-static void test_largest(void **state)
+/* More elements than pass through shared memory at a time, and the most tables. */
+static void check_interaction(int64_t samples, int64_t length, int64_t tables)
 {
     struct op_data data = {0};
-    int64_t tables = 63, length = 40, columns = length + tables * (tables + 1) / 2;
+    int64_t columns = length + tables * (tables + 1) / 2, numel = tables * samples * length;
+    float *x = op_data_f32(&data, samples * length), *e = op_data_f32(&data, numel);
+    float *y[2], *dx[2], *de[2];
+    struct dpb_interaction_args args = {.x = dpb_tensor_2d(x, samples, length),
+                                        .e = {e, DPB_F32, 3, {tables, samples, length}}};
+
+    for (int i = 0; i < 2; i++) {
+        y[i] = op_data_f32(&data, samples * columns);
+        dx[i] = op_data_f32(&data, samples * length);
+        de[i] = op_data_f32(&data, numel);
+        args.y = dpb_tensor_2d(y[i], samples, columns);
+        args.dx = dpb_tensor_2d(dx[i], samples, length);
+        args.de = (struct dpb_tensor){de[i], DPB_F32, 3, {tables, samples, length}};
+        if (i) {
+            assert_int_equal(dpb_cuda_interaction_fwd(&args, &queue), 0);
+            args.y.data = y[0]; /* the same gradient as the reference's */
+            assert_int_equal(dpb_cuda_interaction_bwd(&args, &queue), 0);
+        } else {
+            assert_int_equal(dpb_reference_op(DPB_OP_INTERACTION_FWD, &args), DPB_OK);
+            assert_int_equal(dpb_reference_op(DPB_OP_INTERACTION_BWD, &args), DPB_OK);
+        }
+    }
+    op_assert_close("y", y[1], y[0], NULL, samples * columns, 16.0 * (double)length);
+    op_assert_close("dx", dx[1], dx[0], NULL, samples * length, 64.0 * (double)(length + tables));
+    op_assert_close("de", de[1], de[0], NULL, numel, 64.0 * (double)(length + tables));
+    op_data_release(&data);
+}
+
+static void test_interaction(void **state)
+{
+    (void)state;
+    for (unsigned order = 0; order < 4; order++) {
+        dpb_shim_set_order(order);
+        check_interaction(3, 70, 5);
+        check_interaction(1, 40, 63);
+        check_interaction(2, 128, 26); /* DLRM */
+    }
+    dpb_shim_set_order(0);
+}
+
+/* The most channels in the least workspace that is promised. */
+static void test_most_columns(void **state)
+{
+    struct op_data data = {0};
     int64_t channels = 1 << 17;
-    float *y[2] = {op_data_f32(&data, columns), op_data_f32(&data, columns)};
-    struct dpb_interaction_args interaction = {
-            .x = dpb_tensor_2d(op_data_f32(&data, length), 1, length),
-            .e = {op_data_f32(&data, tables * length), DPB_F32, 3, {tables, 1, length}}};
-    struct dpb_bias_args bias = {.y = dpb_tensor_2d(op_data_f32(&data, 3 * channels), 3, channels),
+    float *x = op_data_f32(&data, 3 * channels);
+    struct dpb_bias_args bias = {.y = dpb_tensor_2d(x, 3, channels),
                                  .bias = op_data_f32(&data, channels)};
-    const float *x = bias.y.data;
 
     (void)state;
-    for (int i = 0; i < 2; i++) {
-        interaction.y = dpb_tensor_2d(y[i], 1, columns);
-        if (i)
-            assert_int_equal(dpb_cuda_interaction_fwd(&interaction, &queue), 0);
-        else
-            assert_int_equal(dpb_reference_op(DPB_OP_INTERACTION_FWD, &interaction), DPB_OK);
-    }
-    op_assert_close("interaction", y[1], y[0], NULL, columns, 100.0);
     assert_int_equal(dpb_cuda_bias_bwd(&bias, &queue), 0);
     for (int64_t i = 0; i < channels; i++)
         assert_true(fabsf(bias.bias[i] - (x[i] + x[channels + i] + x[2 * channels + i])) < 1e-6f);
@@ -794,7 +825,8 @@ int main(void)
             cmocka_unit_test(test_attention),
             cmocka_unit_test(test_dropout),
             cmocka_unit_test(test_limits),
-            cmocka_unit_test(test_largest),
+            cmocka_unit_test(test_interaction),
+            cmocka_unit_test(test_most_columns),
     };
 
     return cmocka_run_group_tests(tests, open_queue, close_queue);
