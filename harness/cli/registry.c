@@ -32,8 +32,7 @@ static const struct dpb_workload_ops *const workloads[] = {
 };
 /* clang-format on */
 
-/* The module's parts are known by these on every machine, whether or not it is
- * there. */
+/* The module's parts are known by these on every machine, whether or not it is there. */
 static const struct dpb_device_ops device_cuda = {
         .version = DPB_DEVICE_OPS_VERSION,
         .name = "cuda",
@@ -54,7 +53,6 @@ static const struct dpb_recorder_ops recorder_cupti = {
         .version = DPB_RECORDER_OPS_VERSION,
         .name = "cupti",
         .summary = "spans of the host, and what the GPU did, by CUPTI",
-        .flags = DPB_RECORDER_OWN_PROCESS,
         .flags = DPB_RECORDER_OWN_PROCESS,
         .probe = dpb_module_probe_recorder,
 };
