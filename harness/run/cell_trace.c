@@ -316,11 +316,16 @@ static dpb_status write_trace(const struct dpb_cell_outcome *o, const struct tra
     return st;
 }
 
-static void put_untraced(dpb_json *record)
+static void put_untraced(const struct dpb_cell_outcome *o, dpb_json *record)
 {
     static const char *const keys[] = {"overlap", "communication", "trace"};
+    const struct dpb_experiment *e =
+            dpb_config_struct(o->plan->cells[o->launch.cell].config, "experiment");
+    const char *why = e->trace_steps == 0
+                              ? "no steps were traced (--trace-steps 0)"
+                              : "no steps were traced: the launch for it failed, see the log";
     for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++)
-        dpb_json_set_absent(record, keys[i], "no steps were traced (--trace-steps 0)");
+        dpb_json_set_absent(record, keys[i], why);
 }
 
 /* What the record says of where the time went: figures, or why there are none. */
@@ -349,7 +354,7 @@ dpb_status dpb_cell_trace_put(const struct dpb_cell_outcome *o, dpb_json *record
     dpb_status st;
     DPB_TRY_GOTO(st, traced_collect(o->result, &traced), out);
     if (traced.count == 0) {
-        put_untraced(record);
+        put_untraced(o, record);
         goto out;
     }
     DPB_TRY_GOTO(st,

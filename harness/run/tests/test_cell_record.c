@@ -368,6 +368,27 @@ static void test_device(void **state)
     close_fixture(&f);
 }
 
+static void test_untraced_has_the_reason(void **state)
+{
+    (void)state;
+    static const char *const steps[] = {"5", "0"};
+    static const char *const words[] = {"the launch for it failed", "--trace-steps 0"};
+    for (int i = 0; i < 2; i++) {
+        struct fixture f;
+        dpb_json *record = NULL;
+        open_fixture(&f, 64.0);
+        for (int r = 0; r < 2; r++)
+            dpb_json_set(f.result.ranks[r], "events", dpb_events_to_json(NULL, 0));
+        assert_int_equal(dpb_config_set(f.plan.cells[0].config, "trace-steps", steps[i]), DPB_OK);
+        assert_int_equal(dpb_cell_record_build(&f.outcome, &record), DPB_OK);
+        assert_int_equal(dpb_json_type(dpb_json_get(record, "overlap")), DPB_JSON_NULL);
+        assert_non_null(
+                strstr(dpb_json_as_string(dpb_json_get(record, "overlap_reason"), ""), words[i]));
+        dpb_json_free(record);
+        close_fixture(&f);
+    }
+}
+
 /* Above 1 kernel in 1000 without times there is no figure, but the reason. */
 static void test_losses_refuse_figures(void **state)
 {
@@ -622,6 +643,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
             cmocka_unit_test(test_numbers),
             cmocka_unit_test(test_device),
+            cmocka_unit_test(test_untraced_has_the_reason),
             cmocka_unit_test(test_losses_refuse_figures),
             cmocka_unit_test(test_emulated_bf16),
             cmocka_unit_test(test_energy),
