@@ -6,6 +6,7 @@
 #include <netinet/in.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -431,6 +432,80 @@ static void abort_hangs(struct ranks_self *self, void *argument)
     _exit(0);
 }
 
+/* What is computed before a collective does not end: no peer's fault. */
+static bool is_over(void *context)
+{
+    return atomic_load((_Atomic bool *)context);
+}
+
+static void computes_too_long(struct ranks_self *self, void *argument)
+{
+    static _Atomic bool over;
+    struct nccl_rank rank;
+    dpb_request *request;
+    open_rank(self, argument, &rank);
+    void *buffer = some_buffer(&rank);
+    const struct dpb_coll coll = sum_of(buffer, 0);
+    RANK_EQUAL(fake_cuda_enqueue(rank.stream, &(struct fake_cuda_work){.name = "computing",
+                                                                       .run = is_over,
+                                                                       .context = &over}),
+               cudaSuccess);
+    RANK_EQUAL(rank.ops->start(rank.comm, &coll, nccl_rank_stream(&rank), &request), DPB_OK);
+    RANK_EQUAL(rank.ops->wait(rank.comm, request, NULL, NULL), DPB_ERR_TIMEOUT);
+    RANK_CHECK(ranks_logged(self, "what this rank's GPU has to do before it is not done"));
+    atomic_store(&over, true);
+    rank.ops->close(rank.comm);
+    nccl_rank_end(&rank);
+}
+
+/* A call of NCCL that does not return before the communicator is aborted. */
+static _Atomic bool aborted;
+
+static ncclResult_t hangs_in_nccl(const void *from, void *to, size_t count, ncclDataType_t type,
+                                  ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream)
+{
+    (void)from, (void)to, (void)count, (void)type, (void)op, (void)comm, (void)stream;
+    while (!atomic_load(&aborted))
+        usleep(1000);
+    return ncclInternalError;
+}
+
+static ncclResult_t ends_what_hangs(ncclComm_t comm)
+{
+    ncclResult_t result = fake_nccl.ncclCommAbort(comm);
+    atomic_store(&aborted, true);
+    return result;
+}
+
+static void thread_hangs_in_nccl(struct ranks_self *self, void *argument)
+{
+    struct nccl_plan plan = *(const struct nccl_plan *)argument;
+    struct dpb_nccl_table table = fake_nccl;
+    struct nccl_rank rank;
+    dpb_request *request;
+    table.ncclCommAbort = ends_what_hangs;
+    if (self->config.rank == 1)
+        table.ncclAllReduce = hangs_in_nccl;
+    plan.table = &table;
+    open_rank(self, &plan, &rank);
+    void *buffer = some_buffer(&rank);
+    const struct dpb_coll coll = sum_of(buffer, 0);
+    if (self->config.rank == 1) {
+        RANK_EQUAL(rank.ops->start(rank.comm, &coll, NULL, &request), DPB_ERR_TIMEOUT);
+    } else {
+        RANK_EQUAL(rank.ops->start(rank.comm, &coll, NULL, &request), DPB_OK);
+        RANK_EQUAL(rank.ops->wait(rank.comm, request, NULL, NULL), DPB_ERR_TIMEOUT);
+    }
+    RANK_CHECK(ranks_logged(self, "rank 1 did not start it (never seen)"));
+    rank.ops->close(rank.comm);
+    if (self->config.rank == 0) {
+        nccl_rank_end(&rank);
+        return;
+    }
+    RANK_CHECK(ranks_logged(self, "because a thread hangs in NCCL: it is left behind"));
+    _exit(0); /* with what is left behind */
+}
+
 static void test_hangs(void **state)
 {
     (void)state;
@@ -441,6 +516,9 @@ static void test_hangs(void **state)
     assert_int_equal(run_ranks(2, SHORT_NS, gpu_1_hangs, &plan), 0);
     plan = (struct nccl_plan){.nccl = {.abort_hangs = true, .hang_collective = 1}};
     assert_int_equal(run_ranks(2, SHORT_NS, abort_hangs, &plan), 0);
+    plan = (struct nccl_plan){0};
+    assert_int_equal(run_ranks(1, SHORT_NS, computes_too_long, &plan), 0);
+    assert_int_equal(run_ranks(2, SHORT_NS, thread_hangs_in_nccl, &plan), 0);
 }
 
 /* ---- errors, and giving up ---- */
