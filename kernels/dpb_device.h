@@ -360,7 +360,9 @@ struct dpb_layernorm_args {
  * fwd: y[i,:] = table[ids[i],:], added to y when `accumulate`.
  * bwd: dtable[ids[i],:] += dy[i,:] for every i, in the order of i; dtable starts at zero, or when
  *   `accumulate` with what it holds. Dense: all rows of dtable are written.
- * A number outside the table: DPB_ERR_USAGE, logged with its position; nothing is written. */
+ * A number outside the table: DPB_ERR_USAGE, logged with its position; nothing is written. A device
+ * of its own memory may find it later: stream_sync() then says so, and rows of other numbers are
+ * written. */
 struct dpb_embedding_args {
     struct dpb_tensor table, dtable; /* [V,N]: fwd, bwd */
     struct dpb_tensor y, dy;         /* [M,N]: fwd, bwd */

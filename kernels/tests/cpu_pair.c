@@ -5,6 +5,7 @@
 
 const struct op_half op_half = {.dtype = DPB_BF16, .unit = 0x1p-8, .floor = 1e-30};
 dpb_device *cpu_pair[2];
+bool cpu_pair_tells_late;
 
 int cpu_pair_open(void **state)
 {

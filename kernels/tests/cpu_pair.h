@@ -7,6 +7,10 @@
 
 extern dpb_device *cpu_pair[2];
 
+/* Numbers that are wrong (dpb_op_ids_check()) are found by kernels: told when the host waits, after
+ * what is right has been written. */
+extern bool cpu_pair_tells_late;
+
 /* Set-up and tear-down of a test. */
 int cpu_pair_open(void **state);
 int cpu_pair_close(void **state);

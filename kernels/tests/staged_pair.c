@@ -5,6 +5,7 @@
 #include "staged.h"
 
 dpb_device *cpu_pair[2];
+bool cpu_pair_tells_late;
 
 static dpb_device *device, *staged;
 
@@ -30,6 +31,7 @@ int cpu_pair_open(void **state)
     if (!staged)
         return -1;
     cpu_pair[0] = cpu_pair[1] = staged;
+    cpu_pair_tells_late = staged_pair_ops->flags & DPB_DEVICE_ACCELERATOR;
     return atexit(close_all);
 }
 

@@ -100,6 +100,8 @@ static void test_labels_of_other_classes(void **state)
     (void)state;
     assert_int_equal(dpb_op_launch(cpu_pair[0], DPB_OP_SIGMOID_BCE_FWD, &args, NULL),
                      DPB_ERR_USAGE);
+    if (cpu_pair_tells_late) /* of what forward has found, backward says nothing more */
+        return;
     assert_int_equal(dpb_op_launch(cpu_pair[0], DPB_OP_SIGMOID_BCE_BWD, &args, NULL),
                      DPB_ERR_USAGE);
     assert_true(loss == 7.0f && dlogit == 7.0f);
