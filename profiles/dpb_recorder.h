@@ -82,7 +82,8 @@ struct dpb_recorder_ops {
     dpb_status (*drain)(dpb_recorder *recorder, const struct dpb_event **events, size_t *count,
                         uint64_t *lost);
     /* Optional: what the recorder says of the last drain(), for the record; NULL: nothing, all that
-     * was recorded is there. The caller owns the object; its keys are those of dpb_losses.h. */
+     * was recorded is there. The caller owns the object; its keys are those of dpb_losses.h, and
+     * `clocks_before` and `clocks_after`, objects, where a device's clock was converted. */
     dpb_json *(*describe)(dpb_recorder *recorder);
     void (*close)(dpb_recorder *recorder);
 };

@@ -219,7 +219,7 @@ static void set_step(dpb_recorder *recorder, int32_t step)
     recorder->is_too_long |= recorder->is_tracing && ++recorder->steps > DPB_CUPTI_STEPS_MAX;
 }
 
-/* Why there is nothing of the device; NULL: there is. */
+/* Say why there is nothing of the device, if there is not. */
 static void say_untraced(dpb_recorder *recorder)
 {
     char *text = recorder->losses.untraced;
@@ -229,7 +229,7 @@ static void say_untraced(dpb_recorder *recorder)
         snprintf(text, bytes, "\"%s\" traces this process already", cupti_session_other_tool());
     else if (recorder->is_too_long)
         snprintf(text, bytes, "more than %d steps were recorded", DPB_CUPTI_STEPS_MAX);
-    else if (!recorder->is_tracing && !text[0])
+    else if (!recorder->is_tracing)
         snprintf(text, bytes, "it was not recorded since the last time, or never");
 }
 
