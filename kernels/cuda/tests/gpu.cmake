@@ -41,3 +41,9 @@ gpu_test(test_gpu_sequence_fp16 test_cpu_sequence_bf16.c DPB_OP_HALF_F16)
 add_executable(gpu_ceiling gpu_ceiling.c staged_pair_cuda.c)
 target_include_directories(gpu_ceiling PRIVATE ${kernel_tests})
 target_link_libraries(gpu_ceiling PRIVATE dpb_flags dpb_testing dpb_gpu_device)
+
+# Everything that tests/gpu/check.sh runs, and nothing else.
+add_custom_target(gpu_check)
+add_dependencies(gpu_check dpbench dpbench_cuda dpb_peer_start gpu_ceiling test_gpu_ops
+    test_gpu_recommend test_gpu_sequence test_gpu_optimizers test_gpu_bf16 test_gpu_sequence_bf16
+    test_gpu_fp16 test_gpu_sequence_fp16)
