@@ -8,6 +8,7 @@
 #include "dpb_log.h"
 #include "dpb_reference.h"
 #include "dpb_test.h"
+#include "fake_cudnn.h"
 #include "fake_kernels.h"
 
 static const struct dpb_device_ops *const ops = &dpb_device_cuda_ops;
@@ -331,6 +332,85 @@ static void test_plans(void **state)
     ops->close(device);
 }
 
+/* y = relu(x w + bias) of one pixel, 3 channels to 5. */
+static void convolve_pixel(dpb_device *device, float y[5])
+{
+    const float x[3] = {1, 2, 3}, w[15] = {1, 1, 1, -1, -1, -1, 0, 1, 0, 2, 0, 0, 0, 0, -3};
+    const float bias[5] = {1, 1, -3, 0.5f, 10};
+    struct dpb_conv_args args = {.stride = 1, .relu = true};
+    void *memory;
+    char *at;
+
+    assert_int_equal(ops->alloc(device, 4 * 256, &memory), DPB_OK);
+    at = memory;
+    args.x = dpb_tensor_4d(at, 1, 1, 1, 3);
+    args.w = dpb_tensor_4d(at + 256, 5, 3, 1, 1);
+    args.bias = (float *)(void *)(at + 512);
+    args.y = dpb_tensor_4d(at + 768, 1, 1, 1, 5);
+    assert_int_equal(ops->copy(device, args.x.data, x, sizeof(x), NULL), DPB_OK);
+    assert_int_equal(ops->copy(device, args.w.data, w, sizeof(w), NULL), DPB_OK);
+    assert_int_equal(ops->copy(device, args.bias, bias, sizeof(bias), NULL), DPB_OK);
+    assert_int_equal(dpb_op_launch(device, DPB_OP_CONV_FWD, &args, NULL), DPB_OK);
+    assert_int_equal(ops->copy(device, y, args.y.data, 5 * sizeof(*y), NULL), DPB_OK);
+    ops->free(device, memory);
+}
+
+/* Bias and ReLU in cuDNN's plan, and behind it where no engine has them. */
+static void test_convolution_not_fused(void **state)
+{
+    static const float expected[5] = {7, 0, 0, 2.5f, 1};
+
+    (void)state;
+    for (int fuses = 0; fuses < 2; fuses++) {
+        dpb_device *device = begin_and_open();
+        float y[5];
+
+        fake_cudnn_set_fuses(fuses);
+        convolve_pixel(device, y);
+        fake_cudnn_set_fuses(true);
+        for (int i = 0; i < 5; i++)
+            assert_float_equal(y[i], expected[i], 1e-6);
+        ops->close(device);
+    }
+}
+
+/* A bias in bf16 that finds no place behind the workspace is added apart. */
+static void test_product_not_fused(void **state)
+{
+    enum {
+        N = 140000
+    };
+    dpb_device *device = begin_and_open();
+    static uint16_t ones[N], c[N];
+    static float bias[N];
+    struct dpb_matmul_args args = {.relu = true};
+    void *memory[3];
+
+    (void)state;
+    for (int i = 0; i < N; i++) {
+        ones[i] = 0x3f80; /* 1 in bf16 */
+        bias[i] = (float)(i % 7 - 3);
+    }
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(ops->alloc(device, N * sizeof(float), &memory[i]), DPB_OK);
+    args.a = (struct dpb_tensor){memory[0], DPB_BF16, 2, {1, 1}};
+    args.b = (struct dpb_tensor){memory[0], DPB_BF16, 2, {1, N}};
+    args.c = (struct dpb_tensor){memory[1], DPB_BF16, 2, {1, N}};
+    args.bias = memory[2];
+    assert_int_equal(ops->copy(device, memory[0], ones, sizeof(ones), NULL), DPB_OK);
+    assert_int_equal(ops->copy(device, memory[2], bias, sizeof(bias), NULL), DPB_OK);
+    assert_int_equal(dpb_op_launch(device, DPB_OP_MATMUL, &args, NULL), DPB_OK);
+    assert_int_equal(ops->copy(device, c, memory[1], sizeof(c), NULL), DPB_OK);
+    for (int i = 0; i < N; i++) {
+        static const uint16_t sums[7] = {0, 0, 0, 0x3f80, 0x4000, 0x4040, 0x4080}; /* max(1+b,0) */
+
+        assert_int_equal(c[i], sums[i % 7]);
+    }
+    for (int i = 0; i < 3; i++)
+        ops->free(device, memory[i]);
+    ops->close(device);
+}
+
 static void test_launch_refuses(void **state)
 {
     float v[16] = {0};
@@ -624,6 +704,8 @@ int main(void)
             TEST(test_memory),
             TEST(test_blocks_are_kept),
             TEST(test_out_of_memory),
+            TEST(test_convolution_not_fused),
+            TEST(test_product_not_fused),
             TEST(test_plans),
             TEST(test_launch_refuses),
             TEST(test_op_supported),
