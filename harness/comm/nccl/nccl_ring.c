@@ -32,13 +32,6 @@ void dpb_nccl_ring_done(struct dpb_nccl_ring *ring, uint64_t number, int64_t now
     }
 }
 
-const struct dpb_nccl_ring_entry *dpb_nccl_ring_find(const struct dpb_nccl_ring *ring,
-                                                     uint64_t number)
-{
-    const struct dpb_nccl_ring_entry *entry = &ring->entry[number % DPB_NCCL_RING];
-    return number > 0 && entry->number == number ? entry : NULL;
-}
-
 static void append_entry(const struct dpb_nccl_ring_entry *entry, int64_t now_ns,
                          struct dpb_str *text)
 {

@@ -30,10 +30,6 @@ void dpb_nccl_ring_push(struct dpb_nccl_ring *ring, const struct dpb_coll *coll,
 /* Everything up to `number` is complete. */
 void dpb_nccl_ring_done(struct dpb_nccl_ring *ring, uint64_t number, int64_t now_ns);
 
-/* The entry of a number; NULL when it is older than the ring, or not there yet. */
-const struct dpb_nccl_ring_entry *dpb_nccl_ring_find(const struct dpb_nccl_ring *ring,
-                                                     uint64_t number);
-
 /* Appends one line per collective, oldest first, ages counted from `now_ns`:
  *   #17 all-reduce, bucket 3, 25MiB: enqueued 1.2 s ago, complete after at most 3.1 ms
  *   #18 broadcast, 4KiB: enqueued 1.1 s ago, not complete */

@@ -175,19 +175,13 @@ static void test_ring_wraps(void **state)
     for (int i = 1; i <= 3 * DPB_NCCL_RING + 5; i++)
         push(&ring, DPB_COLL_ALL_REDUCE, i, i, i, false);
     const uint64_t newest = 3 * DPB_NCCL_RING + 5;
-    assert_null(dpb_nccl_ring_find(&ring, 0));
-    assert_null(dpb_nccl_ring_find(&ring, newest - DPB_NCCL_RING));
-    assert_null(dpb_nccl_ring_find(&ring, newest + 1));
-    assert_int_equal(dpb_nccl_ring_find(&ring, newest - DPB_NCCL_RING + 1)->tag,
-                     newest - DPB_NCCL_RING + 1);
-    assert_int_equal(dpb_nccl_ring_find(&ring, newest)->bytes, 4 * newest);
     dpb_nccl_ring_text(&ring, (int64_t)newest, &text);
     int lines = 0;
     for (const char *at = text.text; (at = strchr(at, '\n')); at++)
         lines++;
     assert_int_equal(lines, DPB_NCCL_RING);
     assert_int_equal(strncmp(text.text, "#134 ", 5), 0);
-    assert_non_null(strstr(text.text, "\n#197 "));
+    assert_non_null(strstr(text.text, "\n#197 all-reduce, bucket 197, 788B: "));
     dpb_str_release(&text);
 }
 
