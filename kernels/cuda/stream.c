@@ -51,12 +51,36 @@ static void forget(dpb_stream *stream)
     pthread_mutex_unlock(&stream->device->lock);
 }
 
+static dpb_status is_recorded(dpb_stream *stream, bool *recorded)
+{
+    enum cudaStreamCaptureStatus status;
+
+    DPB_CUDA_TRY("look at a stream", cudaStreamIsCapturing, (stream->native, &status));
+    *recorded = status != cudaStreamCaptureStatusNone;
+    return DPB_OK;
+}
+
+/* A step that failed may have left a recording open, and until it ends nothing can be freed. */
+static void abandon_recording(dpb_stream *stream)
+{
+    cudaGraph_t recorded = NULL;
+    bool recording;
+
+    if (is_recorded(stream, &recording) < 0 || !recording)
+        return;
+    cudaStreamEndCapture(stream->native, &recorded);
+    if (recorded)
+        cudaGraphDestroy(recorded);
+    cudaGetLastError();
+}
+
 void dpb_cuda_stream_close(dpb_stream *stream)
 {
     if (!stream)
         return;
     forget(stream);
     dpb_cuda_enter(stream->device); /* if that fails, what follows may not */
+    abandon_recording(stream);
     /* What it has may be used by another stream next. */
     dpb_cuda_check(cudaStreamSynchronize(stream->native), "cudaStreamSynchronize",
                    "close a stream");
@@ -152,15 +176,6 @@ dpb_status dpb_cuda_faults_report(const struct dpb_cuda_faults *faults)
 }
 
 /* ---- what operators need on a stream ---- */
-
-static dpb_status is_recorded(dpb_stream *stream, bool *recorded)
-{
-    enum cudaStreamCaptureStatus status;
-
-    DPB_CUDA_TRY("look at a stream", cudaStreamIsCapturing, (stream->native, &status));
-    *recorded = status != cudaStreamCaptureStatusNone;
-    return DPB_OK;
-}
 
 dpb_status dpb_cuda_stream_may_prepare(dpb_stream *stream, const char *what)
 {

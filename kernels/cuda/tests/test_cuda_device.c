@@ -559,6 +559,24 @@ static void test_graph_of_new_shapes(void **state)
     ops->close(device);
 }
 
+/* A step that failed while it was recorded. */
+static void test_graph_left_open(void **state)
+{
+    dpb_device *device = begin_and_open();
+    struct product p;
+
+    (void)state;
+    product_open(&p, device);
+    assert_int_equal(dpb_op_launch(device, DPB_OP_MATMUL, &p.args, p.stream), DPB_OK);
+    assert_int_equal(ops->capture_begin(device, p.stream), DPB_OK);
+    assert_int_equal(dpb_op_launch(device, DPB_OP_MATMUL, &p.args, p.stream), DPB_OK);
+    catch_errors();
+    product_close(&p);
+    ops->close(device);
+    dpb_log_set_sink(NULL, NULL);
+    assert_string_equal(first_error, "");
+}
+
 /* ---- every call fails once ---- */
 
 /* A convolution's forward pass and gradients, with channels that have to be filled up. */
@@ -713,6 +731,7 @@ int main(void)
             TEST(test_marks),
             TEST(test_graphs),
             TEST(test_graph_of_new_shapes),
+            TEST(test_graph_left_open),
             TEST(test_every_call_fails_once),
     };
     return DPB_RUN_TESTS(tests);
