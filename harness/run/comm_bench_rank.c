@@ -28,6 +28,9 @@ struct bench {
     dpb_device *device;
     dpb_comm *comm;
     void *buffer;
+    size_t buffer_bytes;
+    void *values;       /* the buffer, or the host's copy of one in a device's memory */
+    dpb_stream *stream; /* of copies between the two; NULL when they are one */
     int64_t *at_ns; /* the start, and the end of each iteration */
     int64_t at_count;
 };
@@ -94,6 +97,17 @@ static dpb_status open_parts(struct bench *b)
     return b->comm_ops->open(&comm, &b->comm);
 }
 
+/* Where the host fills and reads what is in the buffer. */
+static dpb_status open_values(struct bench *b)
+{
+    b->values = b->buffer;
+    if (!(b->comm_ops->flags & DPB_COMM_DEVICE_MEMORY))
+        return DPB_OK;
+    b->values = NULL;
+    DPB_TRY(dpb_device_host_alloc(b->device, b->buffer_bytes, &b->values));
+    return b->device_ops->stream_open(b->device, &b->stream);
+}
+
 /* All memory before anything is timed. */
 static dpb_status open_memory(struct bench *b)
 {
@@ -103,7 +117,9 @@ static dpb_status open_memory(struct bench *b)
         size_t bytes = (size_t)row.count * dpb_dtype_bytes(row.dtype);
         most_bytes = bytes > most_bytes ? bytes : most_bytes;
     }
+    b->buffer_bytes = most_bytes;
     DPB_TRY(b->comm_ops->buffer_alloc(b->comm, most_bytes, &b->buffer));
+    DPB_TRY(open_values(b));
     b->at_count = 1 + (b->o->iterations == DPB_AUTO ? AUTO_MOST : b->o->iterations);
     b->at_ns = malloc((size_t)b->at_count * sizeof(*b->at_ns));
     if (!b->at_ns) {
@@ -126,13 +142,26 @@ static inline dpb_status call(const struct bench *b, const struct dpb_coll *coll
     return b->comm_ops->wait(b->comm, request, NULL, NULL);
 }
 
+/* From the host's copy to the buffer, or back. */
+static dpb_status copy_values(const struct bench *b, void *to, const void *from)
+{
+    if (!b->stream)
+        return DPB_OK;
+    DPB_TRY(b->device_ops->copy(b->device, to, from, b->buffer_bytes, b->stream));
+    return b->device_ops->stream_sync(b->stream);
+}
+
 /* Once on known integers. */
 static dpb_status check(const struct bench *b, const struct dpb_coll *coll, int64_t *wrong)
 {
-    comm_values_fill(coll, b->rank, b->size);
+    struct dpb_coll values = *coll;
+    values.buffer = b->values;
+    comm_values_fill(&values, b->rank, b->size);
+    DPB_TRY(copy_values(b, b->buffer, b->values));
     DPB_TRY(b->comm_ops->barrier(b->comm));
     DPB_TRY(call(b, coll));
-    *wrong += comm_values_wrong(coll, b->rank, b->size);
+    DPB_TRY(copy_values(b, b->values, b->buffer));
+    *wrong += comm_values_wrong(&values, b->rank, b->size);
     return b->comm_ops->barrier(b->comm);
 }
 
@@ -245,6 +274,10 @@ static dpb_status report(const struct bench *b, dpb_json *rows)
 
 static void bench_close(struct bench *b)
 {
+    if (b->stream)
+        b->device_ops->stream_close(b->stream);
+    if (b->values != b->buffer)
+        dpb_device_host_free(b->device, b->values);
     if (b->comm)
         b->comm_ops->close(b->comm);
     if (b->device)
