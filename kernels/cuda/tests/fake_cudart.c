@@ -189,8 +189,16 @@ bool fake_planted(enum fake_cuda_plant plant)
 {
     int64_t call = ++fake.plant_calls[plant];
 
-    return fake.config.plant == plant &&
-           (fake.config.plant_call == 0 || fake.config.plant_call == call);
+    return fake.plant == plant && (fake.plant_call == 0 || fake.plant_call == call);
+}
+
+void fake_cuda_set_plant(enum fake_cuda_plant plant, int64_t call)
+{
+    fake_lock();
+    fake.plant = plant;
+    fake.plant_call = call;
+    memset(fake.plant_calls, 0, sizeof(fake.plant_calls));
+    fake_unlock();
 }
 
 int64_t fake_cuda_calls(void)

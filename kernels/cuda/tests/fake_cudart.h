@@ -49,9 +49,7 @@ struct fake_cuda_config {
     int driver_version;  /* 0: that of the headers */
     int64_t fail_call;   /* number of the call, from 1, that fails without effect; 0: none. What
                             destroys does so and fails then */
-    enum fake_cuda_plant plant;
-    int64_t plant_call; /* the number of the one call that is planted, from 1; 0: all of them */
-    int hang_s;         /* a wait without progress for so long ends the process; 0: 20 */
+    int hang_s;          /* a wait without progress for so long ends the process; 0: 20 */
 };
 
 /* Handles and memory that somebody has to give back. */
@@ -78,7 +76,10 @@ void fake_cuda_end(void);
 
 int64_t fake_cuda_calls(void);           /* since the beginning; of the libraries on top, too */
 const char *fake_cuda_failed_call(void); /* name of the call that was made to fail, or NULL */
-int64_t fake_cuda_plant_calls(enum fake_cuda_plant plant); /* how many calls could be planted */
+/* From now on the call number `call` of these, from 1, is planted; 0: all of them. */
+void fake_cuda_set_plant(enum fake_cuda_plant plant, int64_t call);
+/* How many could have been, since the beginning or fake_cuda_set_plant(). */
+int64_t fake_cuda_plant_calls(enum fake_cuda_plant plant);
 /* Number of handles that are alive, with their names: "2 streams, 1 event". `text` may be NULL. */
 int64_t fake_cuda_leaks(char *text, size_t text_bytes);
 

@@ -72,6 +72,8 @@ struct fake_cuda {
     struct fake_cuda_config config;
     struct CUstream_st *streams; /* the legacy stream is always there, last */
     struct CUevent_st *events;
+    enum fake_cuda_plant plant;
+    int64_t plant_call;
     int64_t calls, plant_calls[FAKE_PLANT_COUNT], live[FAKE_HANDLE_COUNT];
     const char *failed_call;
     uint64_t random;

@@ -97,7 +97,8 @@ static int wrong_seeds(enum fake_cuda_plant plant)
     for (uint64_t seed = 1; seed <= SEEDS; seed++) {
         struct rig rig;
 
-        rig_open(&rig, &(struct fake_cuda_config){.seed = seed, .plant = plant});
+        rig_open(&rig, &(struct fake_cuda_config){.seed = seed});
+        fake_cuda_set_plant(plant, 0);
         wrong += there_and_back(&rig, 3) != 7;
         rig_close(&rig);
     }
