@@ -8,6 +8,13 @@ add_library(dpb_shim STATIC shim.cc ${dpb_cuda_kernels})
 target_include_directories(dpb_shim PUBLIC ..)
 target_link_libraries(dpb_shim PUBLIC dpb_kernels PRIVATE dpb_flags m)
 
+# A fiber leaves frames of functions that it comes back to: they must stay on its stack.
+if(DPB_SANITIZE MATCHES address)
+    target_compile_options(dpb_shim PUBLIC
+        $<$<COMPILE_LANG_AND_ID:CXX,GNU>:--param=asan-use-after-return=0>
+        $<$<COMPILE_LANG_AND_ID:CXX,Clang>:-fsanitize-address-use-after-return=never>)
+endif()
+
 # The same, a thread of the host for each thread of a block.
 add_library(dpb_shim_threads STATIC shim.cc ${dpb_cuda_kernels})
 target_include_directories(dpb_shim_threads PUBLIC ..)
