@@ -1,4 +1,4 @@
-"""BERT-base pre-training as dpbench's bert-base does it (Hugging Face's BertForPreTraining without
+"""BERT pre-training, base or large, as dpbench's bert-base and bert-large do it (Hugging Face's BertForPreTraining without
 dropout; the word head computes only the hidden words), trained with AdamW. Started by
 bench/peers/compare."""
 import math
@@ -9,7 +9,9 @@ import torch.nn.functional as F
 
 import torch_steps
 
-BLOCKS, HEADS, HIDDEN, INNER, WORDS, POSITIONS = 12, 12, 768, 3072, 30522, 512
+WORDS, POSITIONS = 30522, 512
+SIZES = {"base": (12, 12, 768, 3072), "large": (24, 16, 1024, 4096)}
+BLOCKS, HEADS, HIDDEN, INNER = SIZES["base"]
 
 
 def attention(query, key, value):
@@ -63,7 +65,7 @@ class Bert(nn.Module):
         self.head = Head()
 
     def forward(self, tokens, segments, hidden_position):
-        place = torch.arange(tokens.shape[1])
+        place = torch.arange(tokens.shape[1], device=tokens.device)
         x = self.norm(self.words(tokens) + self.positions(place) + self.segments(segments))
         x = self.blocks(x)
         head = self.head
@@ -74,9 +76,11 @@ class Bert(nn.Module):
 
 
 def main():
-    args = torch_steps.options(sequence=int)
+    global BLOCKS, HEADS, HIDDEN, INNER
+    args = torch_steps.options({"size": tuple(SIZES)}, sequence=int)
+    BLOCKS, HEADS, HIDDEN, INNER = SIZES[args.size]
     start = torch_steps.Start(args)
-    network = Bert()
+    network = Bert().to(args.device)
     parameters = list(network.parameters())
     start.set(parameters)
     tokens, segments, position = (start.batch(name).long() for name in

@@ -16,6 +16,8 @@
 #include "dpb_recorder.h"
 #include "dpb_workloads.h"
 
+#define BATCH_ARRAYS 7 /* at most */
+
 struct start {
     const struct dpb_workload_ops *ops;
     const struct dpb_model *model;
@@ -27,8 +29,9 @@ struct start {
 
 static const struct dpb_workload_ops *find_workload(const char *name)
 {
-    static const struct dpb_workload_ops *const known[] = {&dpb_workload_resnet50_ops,
-                                                           &dpb_workload_bert_base_ops};
+    static const struct dpb_workload_ops *const known[] = {
+            &dpb_workload_resnet50_ops, &dpb_workload_bert_base_ops, &dpb_workload_bert_large_ops,
+            &dpb_workload_gpt2_small_ops, &dpb_workload_dlrm_small_ops};
 
     for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++) {
         if (strcmp(known[i]->name, name) == 0)
@@ -82,17 +85,23 @@ struct batch_array {
 
 /* The arrays that the model's batches have. */
 static int list_batch(const struct start *start, const struct dpb_batch *batch,
-                      struct batch_array to[5])
+                      struct batch_array to[BATCH_ARRAYS])
 {
     const struct dpb_model *model = start->model;
     int64_t n = start->batch, *image = (int64_t *)model->sample_dim;
+    const bool interactions = model->input == DPB_INPUT_INTERACTIONS;
     const struct batch_array all[] = {
             {"label", "int32", batch->label, 1, {n}},
-            {"x", "float32", batch->x, 4, {n, image[0], image[1], image[2]}},
+            {"x",
+             "float32",
+             batch->x,
+             interactions ? 2 : 4,
+             {n, interactions ? model->features : image[0], image[1], image[2]}},
             {"tokens", "int32", batch->tokens, 2, {n, model->sequence}},
             {"segments", "int32", batch->segments, 2, {n, model->sequence}},
             {"predict_position", "int32", batch->predict_position, 2, {n, model->predicted}},
             {"predict_token", "int32", batch->predict_token, 2, {n, model->predicted}},
+            {"indices", "int32", batch->indices, 2, {n, model->tables}},
     };
     int count = 0;
 
@@ -107,7 +116,7 @@ static dpb_status write_all(const struct start *start, const struct dpb_batch *b
                             float *const *param)
 {
     const struct dpb_model *model = start->model;
-    struct batch_array arrays[5];
+    struct batch_array arrays[BATCH_ARRAYS];
     int count = list_batch(start, batch, arrays);
 
     for (int p = 0; p < model->param_count; p++)

@@ -40,7 +40,7 @@ def resnet50():
 def main():
     args = torch_steps.options(**{"image-size": int, "momentum": float})
     start = torch_steps.Start(args)
-    network = resnet50().to(memory_format=torch.channels_last)
+    network = resnet50().to(args.device, memory_format=torch.channels_last)
     parameters = list(network.parameters())
     start.set(parameters)
     # dpbench's images are [samples, height, width, channels]: channels_last in memory already

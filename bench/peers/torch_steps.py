@@ -1,7 +1,7 @@
 """What the PyTorch sides of bench/peers/compare share: options, the start, the timed loop, output.
 
 Output, JSON lines: what ran, the loss of the very first step, a line per timed step, then the peak
-of resident memory.
+of resident memory; with --device cuda, of the GPU's memory.
 """
 import argparse
 import json
@@ -10,18 +10,28 @@ import time
 
 import torch
 
+TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
-def options(**extra):
+
+def options(choices=None, **extra):
     parser = argparse.ArgumentParser()
     for name, kind in {"batch": int, "steps": int, "warmup": int, "lr": float,
                        "weight-decay": float, "start": str, **extra}.items():
         parser.add_argument("--" + name, type=kind, required=True)
-    parser.add_argument("--precision", choices=("fp32", "bf16"), default="fp32")
+    for name, values in (choices or {}).items():  # the first one is the default
+        parser.add_argument("--" + name, choices=values, default=values[0])
+    parser.add_argument("--precision", choices=TYPES, default="fp32")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--ranks", type=int, default=1)
     parser.add_argument("--rank", type=int, default=0)
     parser.add_argument("--meet", help="a file that does not exist, where ranks find each other")
-    torch.set_num_threads(1)
-    return parser.parse_args()
+    args = parser.parse_args()
+    if args.device == "cuda":
+        torch.backends.cudnn.benchmark = True
+        torch.backends.cudnn.allow_tf32 = False  # nor does dpbench's fp32
+    else:
+        torch.set_num_threads(1)
+    return args
 
 
 class Start:
@@ -30,7 +40,7 @@ class Start:
     KINDS = {"float32": torch.float32, "int32": torch.int32}
 
     def __init__(self, args):
-        self.first, self.count = args.rank * args.batch, args.batch
+        self.first, self.count, self.device = args.rank * args.batch, args.batch, args.device
         self.path, self.arrays = args.start, {}
         with open(self.path, "rb") as file:
             header = json.loads(file.readline())
@@ -47,8 +57,8 @@ class Start:
         return torch.frombuffer(data, dtype=self.KINDS[array["dtype"]]).view(array["shape"])
 
     def batch(self, name):
-        """This rank's part of an array of the batch."""
-        return self.read(name)[self.first:self.first + self.count].clone()
+        """This rank's part of an array of the batch, where the network is."""
+        return self.read(name)[self.first:self.first + self.count].clone().to(self.device)
 
     def set(self, parameters):
         """dpbench registers parameters in PyTorch's order."""
@@ -82,14 +92,19 @@ def optimizer(kind, parameters, **settings):
 def run(args, parameters, update, fused, loss_of):
     """A step: forward pass and loss, backward pass, optimizer. Its batch is there already."""
     found, first_loss = [], None
+    scaler = torch.cuda.amp.GradScaler(enabled=args.precision == "fp16")
     for step in range(args.warmup + args.steps):
         start = time.perf_counter_ns()
         update.zero_grad(set_to_none=True)
-        with torch.autocast("cpu", torch.bfloat16, enabled=args.precision == "bf16"):
+        with torch.autocast(args.device, TYPES[args.precision] if args.precision != "fp32" else None,
+                            enabled=args.precision != "fp32"):
             loss = loss_of()
-        loss.backward()
-        update.step()
-        value = loss.item()
+        scaler.scale(loss).backward()
+        scaler.step(update)
+        scaler.update()
+        value = loss.item()  # waits for the device, as dpbench does at the end of a step
+        if args.device == "cuda":
+            torch.cuda.synchronize()
         first_loss = value if first_loss is None else first_loss
         if step >= args.warmup:
             found.append({"step": step, "step_ns": time.perf_counter_ns() - start, "loss": value})
@@ -98,7 +113,10 @@ def run(args, parameters, update, fused, loss_of):
                       "parameters": sum(p.numel() for p in parameters)}))
     for line in found:
         print(json.dumps(line))
-    peak_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    print(json.dumps({"peak_bytes": 1024 * peak_kib}))
+    if args.device == "cuda":
+        peak_bytes = torch.cuda.max_memory_reserved()
+    else:
+        peak_bytes = 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    print(json.dumps({"peak_bytes": peak_bytes}))
     if args.ranks > 1:
         torch.distributed.destroy_process_group()
