@@ -33,3 +33,14 @@ list(JOIN folders ":" folders)
 target_link_options(dpbench_cuda PRIVATE
         LINKER:-z,defs LINKER:--as-needed LINKER:--exclude-libs,ALL LINKER:--enable-new-dtags "LINKER:-rpath,${folders}"
         LINKER:--version-script=${CMAKE_CURRENT_SOURCE_DIR}/cuda_module.map)
+
+dpb_test(test_cuda_module SOURCES tests/test_cuda_module.c registry.c
+    LINK dpb_run dpb_plots dpb_results dpb_bench dpb_step dpb_profiles dpb_comm_nccl_options
+        dpb_comm_shm dpb_kernels_cpu dpb_kernels_cuda_options dpb_base
+    LABELS gpu-toolkit)
+if(DPB_TESTS)
+    add_dependencies(test_cuda_module dpbench_cuda)
+    target_include_directories(test_cuda_module PRIVATE ${CMAKE_CURRENT_SOURCE_DIR})
+    set_tests_properties(test_cuda_module PROPERTIES
+        ENVIRONMENT "DPBENCH_MODULE_PATH=$<TARGET_FILE_DIR:dpbench_cuda>")
+endif()
