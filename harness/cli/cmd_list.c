@@ -246,7 +246,8 @@ static dpb_status run(const struct dpb_registry *registry, const struct dpb_comm
 const struct dpb_verb dpb_verb_list = {
         .command = {.name = "list",
                     .arguments = "workloads|strategies|devices|comms|recorders|options",
-                    .summary = "name the workloads, strategies, devices, comms, recorders and options",
+                    .summary =
+                            "name the workloads, strategies, devices, comms, recorders and options",
                     .table = &table,
                     .min_arguments = 1,
                     .max_arguments = 1},

@@ -31,7 +31,7 @@ struct bench {
     size_t buffer_bytes;
     void *values;       /* the buffer, or the host's copy of one in a device's memory */
     dpb_stream *stream; /* of copies between the two; NULL when they are one */
-    int64_t *at_ns; /* the start, and the end of each iteration */
+    int64_t *at_ns;     /* the start, and the end of each iteration */
     int64_t at_count;
 };
 
