@@ -51,7 +51,7 @@ if(NOT DPBENCH_CUDA STREQUAL "OFF")
 
     set(missing "")
     if(NOT CUDAToolkit_FOUND OR NOT CUDAToolkit_NVCC_EXECUTABLE)
-        list(APPEND missing "nvcc is not found (CUDA toolkit 13; give -DCUDAToolkit_ROOT=...)")
+        list(APPEND missing "nvcc is not found (CUDA toolkit 13: give -DCUDAToolkit_ROOT=...)")
     elseif(NOT DPB_HAVE_CUDA)
         list(APPEND missing "CUDA toolkit ${CUDAToolkit_VERSION} is too old, 13.0 is needed")
     else()
