@@ -101,7 +101,7 @@ void locate_block(uint64_t i, unsigned *x, unsigned *y)
 void wait_for_warp();
 } // namespace
 
-thread_local const struct dpb_shim_lane *dpb_shim_now;
+DPB_SHIM_LOCAL const struct dpb_shim_lane *dpb_shim_now;
 
 #ifndef DPB_SHIM_PTHREAD
 

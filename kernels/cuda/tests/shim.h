@@ -64,7 +64,13 @@ int64_t dpb_shim_launches(void);
 struct dpb_shim_lane {
     unsigned thread, threads, block_x, block_y, blocks_x, blocks_y;
 };
-extern thread_local const struct dpb_shim_lane *dpb_shim_now;
+/* The one that runs now. */
+#ifdef DPB_SHIM_PTHREAD
+#define DPB_SHIM_LOCAL __thread
+#else
+#define DPB_SHIM_LOCAL
+#endif
+extern DPB_SHIM_LOCAL const struct dpb_shim_lane *dpb_shim_now;
 
 /* Wait for the block, or the warp; `site` is the source line. */
 void dpb_shim_sync(const char *site);
