@@ -3,8 +3,10 @@
 
 #include "dpb_comm_nccl.h"
 #include "dpb_comm_shm.h"
+#include "dpb_comm_sim.h"
 #include "dpb_device_cpu.h"
 #include "dpb_device_cuda.h"
+#include "dpb_device_sim.h"
 #include "dpb_experiment.h"
 #include "dpb_meter_rapl.h"
 #include "dpb_module.h"
@@ -135,6 +137,8 @@ const struct dpb_registry *dpb_registry_get(void)
             .meters = meters,
             .meter_count = COUNT(meters),
             .integer_workload = &dpb_workload_integers_ops,
+            .sim_device = &dpb_device_sim_ops,
+            .sim_comm = &dpb_comm_sim_ops,
             .options = &here.set,
     };
     here.made = true;

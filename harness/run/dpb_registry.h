@@ -33,6 +33,9 @@ struct dpb_registry {
     size_t meter_count;
     /* for verification with exact sums; not offered to users as a workload to measure */
     const struct dpb_workload_ops *integer_workload;
+    /* virtual time (dpb_sim_step.h); not offered as a device to run on */
+    const struct dpb_device_ops *sim_device;
+    const struct dpb_comm_ops *sim_comm;
     const struct dpb_option_set *options;
 };
 
