@@ -29,7 +29,7 @@ function(dpb_shim_op_test name test)
     dpb_test(${name}
         SOURCES ${op_tests}/${test}.c ${op_tests}/op_data.c ${op_tests}/op_bf16.c shim_pair.c
             shim_device.c
-        LINK dpb_shim dpb_kernels_cpu m)
+        LINK dpb_shim dpb_kernels_cpu m TIMEOUT 600) # fibers are slow under AddressSanitizer
     if(DPB_TESTS)
         target_include_directories(${name} PRIVATE ${op_tests})
         target_compile_definitions(${name} PRIVATE ${OP_DEFINITIONS})
@@ -51,7 +51,7 @@ dpb_shim_op_test(test_cuda_shim_optimizers test_optimizers
 dpb_test(test_cuda_shim SOURCES test_shim.c planted.cc LINK dpb_shim m)
 
 dpb_test(test_cuda_kernels SOURCES test_kernels.c shim_device.c ${op_tests}/op_data.c
-    LINK dpb_shim dpb_kernels_cpu m)
+    LINK dpb_shim dpb_kernels_cpu m TIMEOUT 600)
 if(DPB_TESTS)
     target_include_directories(test_cuda_kernels PRIVATE ${op_tests})
 endif()
