@@ -2,8 +2,9 @@
  * curves where there are some, else closed forms, and always which of the two it was.
  *
  * 1. Measured curves of (bytes, time) for this collective, number of ranks and nodes: between two
- *    points straight in the logarithms; below the smallest constant; above the largest in
- * proportion to the bytes, which is told (`by`: how far beyond).
+ *    points straight in the logarithms; below the smallest constant, or, where that is above 1 MiB
+ *    and so no latency, in proportion to the bytes beyond the floor, which is told; above the
+ *    largest in proportion to the bytes, which is told (`by`: how far beyond).
  * 2. Inside a node no curve says anything about another number of ranks (8 V100 of a cube mesh: 85
  *    GB/s with 4 of them, 37 with 5, 46 with 6, 135 with 8). Across nodes one of k' nodes does:
  *    the latencies grow with log2 k, the rest as the flat ring's closed form, at the share of it

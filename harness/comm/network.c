@@ -165,16 +165,44 @@ static double assumed_ns(const struct dpb_network *network, const struct shape *
 
 /* ---- curves ---- */
 
-static double curve_ns(const struct dpb_network_curve *curve, double bytes,
-                       enum dpb_network_origin *origin, double *by)
+/* Above it, the smallest size that was measured says nothing of latencies. */
+#define SMALL_BYTES (1 << 20)
+
+static double latency_of(const struct dpb_network *network, const struct dpb_network_curve *curve)
+{
+    const double floor_ns = curve->nodes > 1
+                                    ? network->between.floor_ns * (1 + log2(curve->nodes)) / 2
+                                    : network->inside.floor_ns;
+
+    return curve->bytes[0] <= SMALL_BYTES ? curve->ns[0] : fmin(curve->ns[0], floor_ns);
+}
+
+/* Below the smallest size: its time, where that is one of latencies, else what it takes beyond
+ * them, in proportion to the bytes. */
+static double below_ns(const struct dpb_network *network, const struct dpb_network_curve *curve,
+                       double bytes, enum dpb_network_origin *origin, double *by)
+{
+    const double latency_ns = latency_of(network, curve);
+
+    if (curve->bytes[0] > SMALL_BYTES) {
+        *origin = DPB_ORIGIN_EXTRAPOLATED;
+        *by = curve->bytes[0] / fmax(bytes, 1);
+    }
+    return latency_ns + (curve->ns[0] - latency_ns) * bytes / curve->bytes[0];
+}
+
+static double curve_ns(const struct dpb_network *network, const struct dpb_network_curve *curve,
+                       double bytes, enum dpb_network_origin *origin, double *by)
 {
     const int last = curve->count - 1;
     int i = 0;
 
     *by = 1;
     *origin = DPB_ORIGIN_INTERPOLATED;
-    if (bytes <= curve->bytes[0]) {
-        *origin = bytes < curve->bytes[0] ? DPB_ORIGIN_INTERPOLATED : DPB_ORIGIN_MEASURED;
+    if (bytes < curve->bytes[0])
+        return below_ns(network, curve, bytes, origin, by);
+    if (bytes == curve->bytes[0]) {
+        *origin = DPB_ORIGIN_MEASURED;
         return curve->ns[0];
     }
     if (bytes > curve->bytes[last]) {
@@ -230,16 +258,6 @@ static const struct dpb_network_curve *nearest_curve(const struct dpb_network *n
     return nearest;
 }
 
-/* Above it, the smallest size that was measured says nothing of latencies. */
-#define SMALL_BYTES (1 << 20)
-
-static double latency_of(const struct dpb_network *network, const struct dpb_network_curve *curve)
-{
-    const double floor_ns = network->between.floor_ns * (1 + log2(curve->nodes)) / 2;
-
-    return curve->bytes[0] <= SMALL_BYTES ? curve->ns[0] : fmin(curve->ns[0], floor_ns);
-}
-
 /* T(k) = latency (1 + log2 k) / (1 + log2 k') + the rest, as the flat ring's time for the bytes
  * grows. */
 static double scaled_ns(const struct dpb_network *network, const struct dpb_network_curve *curve,
@@ -247,7 +265,7 @@ static double scaled_ns(const struct dpb_network *network, const struct dpb_netw
 {
     const struct shape measured = {shape->kind, curve->ranks, curve->nodes, shape->per_node,
                                    shape->bytes};
-    const double measured_ns = curve_ns(curve, shape->bytes, &time->origin, &time->by);
+    const double measured_ns = curve_ns(network, curve, shape->bytes, &time->origin, &time->by);
     const double latency_ns = fmin(latency_of(network, curve), measured_ns);
     const double rest_ns = measured_ns - latency_ns;
     const double growth = flat_ring_ns(network, shape) / flat_ring_ns(network, &measured);
@@ -265,7 +283,7 @@ static bool from_curves(const struct dpb_network *network, const struct shape *s
             curve_of(network, shape->kind, shape->ranks, shape->nodes);
 
     if (curve) {
-        time->ns = curve_ns(curve, shape->bytes, &time->origin, &time->by);
+        time->ns = curve_ns(network, curve, shape->bytes, &time->origin, &time->by);
         time->source = curve->source;
         return true;
     }

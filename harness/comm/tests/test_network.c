@@ -189,6 +189,32 @@ static void test_two_nodes_say_little_of_more(void **state)
     assert_true(fabs(time_of(&p4d, 24, GIB).busbw_bytes_per_s / 31.77e9 - 1) < 0.1);
 }
 
+/* One large size says how fast the links are; nothing of latencies. */
+static void test_one_large_size_is_no_latency(void **state)
+{
+    const struct dpb_network_curve curve = {
+            .kind = DPB_COLL_ALL_REDUCE,
+            .ranks = 16,
+            .nodes = 2,
+            .count = 1,
+            .bytes = {GIB},
+            .ns = {35e6},
+            .source = "NVIDIA/nccl#527",
+    };
+    struct dpb_network p4d = plain;
+
+    (void)state;
+    p4d.curves = &curve;
+    p4d.curve_count = 1;
+    assert_int_equal(time_of(&p4d, 16, GIB).origin, DPB_ORIGIN_MEASURED);
+    const struct dpb_network_time small = time_of(&p4d, 16, GIB / 64);
+    assert_int_equal(small.origin, DPB_ORIGIN_EXTRAPOLATED);
+    assert_near(small.by, 64);
+    assert_near(small.ns, 60000 + (35e6 - 60000) / 64); /* beyond the floor of 2 nodes */
+    /* 4 nodes: floor (1 + 2) / 2, and the rest as the ring grows */
+    assert_true(time_of(&p4d, 32, GIB / 64).ns < 0.05 * time_of(&p4d, 32, GIB).ns);
+}
+
 /* ---- measured curves, each point predicted by the others ---- */
 
 #define SYSTEMS_MAX 8
@@ -276,6 +302,7 @@ int main(void)
             cmocka_unit_test(test_refuses),
             cmocka_unit_test(test_not_smooth_over_ranks_of_a_node),
             cmocka_unit_test(test_two_nodes_say_little_of_more),
+            cmocka_unit_test(test_one_large_size_is_no_latency),
             cmocka_unit_test(test_leave_one_out),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
