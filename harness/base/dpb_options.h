@@ -138,6 +138,7 @@ struct dpb_settings {
  * listed twice (also as "1MiB,1024KiB"), a name already present: DPB_ERR_USAGE, logged as
  *   error: --bucket: "10XB" is not a size: unknown unit 'XB'
  *   hint: ...
+ * An element of an INT row may be a range: "8..4096:x2" is 8, 16, ... up to 4096, "8..64:+8" adds.
  * A TEXT row with DPB_OPT_NO_AXIS keeps its commas: "--hosts a,b" is one value. Where several parts
  * have an option of that name, a value is good when one of their rows takes it. */
 dpb_status dpb_settings_add(struct dpb_settings *settings, const struct dpb_option_set *set,

@@ -62,6 +62,14 @@ const struct dpb_option *dpb_option_next(const struct dpb_option_set *set, const
                                          struct dpb_option_walk *walk,
                                          const struct dpb_option_table **table);
 
+/* "8..4096:x2" (8, 16, ... up to 4096), "8..64:+8", "1..4": a list of whole numbers, for options
+ * that can be an axis. */
+#define DPB_OPTION_RANGE_VALUES 1000
+bool dpb_option_is_range(const struct dpb_option *row, const char *text);
+/* Its values (room for DPB_OPTION_RANGE_VALUES); the last one is the largest up to the end. NULL,
+ * or why the text is no range; static. */
+const char *dpb_option_range_values(const char *text, int64_t *values, size_t *count);
+
 /* dpb_settings_add_list() with a place for each value; `origins` may be NULL. */
 dpb_status dpb_settings_add_values(struct dpb_settings *settings, const struct dpb_option_set *set,
                                    const char *name, const char *const *values,

@@ -181,7 +181,7 @@ void dpb_option_value_hint(const struct dpb_option *row, const struct dpb_option
         if (row->type == DPB_OPT_LINK)
             dpb_str_append(&hint, ", or none");
         if (row->type == DPB_OPT_INT && !(row->flags & DPB_OPT_NO_AXIS))
-            dpb_str_append(&hint, ", or a list such as 1,2,4");
+            dpb_str_append(&hint, ", or a list such as 1,2,4 or 8..64:x2");
         break;
     }
     snprintf(text, text_bytes, "%s", hint.failed ? "give another value" : hint.text);

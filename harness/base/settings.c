@@ -186,9 +186,73 @@ static dpb_status check_values(const struct dpb_option *row, const struct dpb_op
     return result;
 }
 
-dpb_status dpb_settings_add_values(struct dpb_settings *settings, const struct dpb_option_set *set,
-                                   const char *name, const char *const *values,
-                                   const char *const *origins, size_t count, const char *origin)
+/* A list whose ranges are written out. */
+struct expanded {
+    char **values;        /* owned */
+    const char **origins; /* NULL as the list's were */
+    size_t count;
+};
+
+static void expanded_release(struct expanded *expanded)
+{
+    for (size_t i = 0; i < expanded->count; i++)
+        free(expanded->values[i]);
+    free(expanded->values);
+    free(expanded->origins);
+}
+
+static dpb_status expanded_push(struct expanded *expanded, const char *value, const char *origin)
+{
+    const size_t count = expanded->count + 1;
+    char **values = realloc(expanded->values, count * sizeof(*values));
+
+    if (values)
+        expanded->values = values;
+    const char **origins = realloc(expanded->origins, count * sizeof(*origins));
+    if (origins)
+        expanded->origins = origins;
+    if (!values || !origins || !(values[count - 1] = strdup(value)))
+        return dpb_option_log_no_memory();
+    origins[count - 1] = origin;
+    expanded->count = count;
+    return DPB_OK;
+}
+
+static dpb_status expand_range(const struct dpb_option *row, const struct dpb_option_set *set,
+                               const char *text, const char *origin, struct expanded *expanded)
+{
+    int64_t numbers[DPB_OPTION_RANGE_VALUES];
+    size_t count;
+    const char *why = dpb_option_range_values(text, numbers, &count);
+
+    if (why)
+        return refuse(row, set, origin, "\"%.80s\" is not a range: %s", text, why);
+    for (size_t i = 0; i < count; i++) {
+        char number[32];
+
+        snprintf(number, sizeof(number), "%lld", (long long)numbers[i]);
+        DPB_TRY(expanded_push(expanded, number, origin));
+    }
+    return DPB_OK;
+}
+
+static dpb_status expand(const struct dpb_option *row, const struct dpb_option_set *set,
+                         const char *const *values, const char *const *origins, size_t count,
+                         const char *list_origin, struct expanded *expanded)
+{
+    for (size_t i = 0; i < count; i++) {
+        const char *origin = origins ? origins[i] : list_origin;
+
+        DPB_TRY(dpb_option_is_range(row, values[i])
+                        ? expand_range(row, set, values[i], origin, expanded)
+                        : expanded_push(expanded, values[i], origin));
+    }
+    return DPB_OK;
+}
+
+static dpb_status add_values(struct dpb_settings *settings, const struct dpb_option_set *set,
+                             const char *name, const char *const *values,
+                             const char *const *origins, size_t count, const char *origin)
 {
     const struct dpb_option *row = dpb_option_find(set, name, NULL);
     const struct dpb_setting *present = find(settings, name);
@@ -226,6 +290,27 @@ dpb_status dpb_settings_add_values(struct dpb_settings *settings, const struct d
     for (i = 0; i < count; i++)
         free(canonical_values[i]);
     free(canonical_values);
+    return st;
+}
+
+dpb_status dpb_settings_add_values(struct dpb_settings *settings, const struct dpb_option_set *set,
+                                   const char *name, const char *const *values,
+                                   const char *const *origins, size_t count, const char *origin)
+{
+    const struct dpb_option *row = dpb_option_find(set, name, NULL);
+    struct expanded expanded = {0};
+    bool has_range = false;
+    dpb_status st;
+
+    for (size_t i = 0; row && i < count; i++)
+        has_range = has_range || dpb_option_is_range(row, values[i]);
+    if (!has_range)
+        return add_values(settings, set, name, values, origins, count, origin);
+    st = expand(row, set, values, origins, count, origin, &expanded);
+    if (st == DPB_OK)
+        st = add_values(settings, set, name, (const char *const *)expanded.values, expanded.origins,
+                        expanded.count, origin);
+    expanded_release(&expanded);
     return st;
 }
 

@@ -119,9 +119,14 @@ static void read_base(struct reading *reading, const struct dpb_yaml *node)
     for (i = 0; i < node->count; i += 2) {
         const struct dpb_yaml *key = &node->items[i], *value = &node->items[i + 1];
 
-        if (value->kind == DPB_YAML_LIST)
+        const struct dpb_option *row = dpb_option_find(reading->set, key->text, NULL);
+        const bool is_range =
+                value->kind == DPB_YAML_SCALAR && row && dpb_option_is_range(row, value->text);
+
+        if (value->kind == DPB_YAML_LIST || is_range)
             refuse(reading, value, "a list of values belongs under axes",
-                   "%s: base takes one value, and this is a list", key->text);
+                   "%s: base takes one value, and this is a %s", key->text,
+                   is_range ? "range" : "list");
         else
             read_setting(reading, key, value, &reading->sweep.base);
     }

@@ -179,11 +179,38 @@ static void test_values(void **state)
     assert_taken("bucket", "100B", "100B");
 }
 
+static void test_ranges(void **state)
+{
+    (void)state;
+    assert_taken("ranks", "1..4", "1|2|3|4");
+    assert_taken("ranks", "8..4096:x2", "8|16|32|64|128|256|512|1024|2048|4096");
+    assert_taken("ranks", "8..36:+8", "8|16|24|32");
+    assert_taken("ranks", "3..3", "3");
+    assert_taken("ranks", "1..2,8..32:x4,100", "1|2|8|32|100");
+    assert_taken("seed", "-1..1", "-1|0|1");
+    assert_taken("seed", "9223372036854775806..9223372036854775807",
+                 "9223372036854775806|9223372036854775807");
+    assert_taken("label", "1..4", "1..4"); /* a text */
+    assert_refused("ranks", "1..4,2", "the list has \"2\" twice");
+    assert_refused("ranks", "0..4", "\"0\" is out of range: at least 1");
+    assert_refused("ranks", "4..2", "\"4..2\" is not a range: it ends below its start");
+    assert_refused("ranks", "1..", "is not a range: both ends must be whole numbers");
+    assert_refused("ranks", "..", "is not a range: both ends must be whole numbers");
+    assert_refused("ranks", "1..8:2", "the step must be a factor such as :x2");
+    assert_refused("ranks", "1..8:x", "the step must be a whole number");
+    assert_refused("ranks", "1..8:x1", "the factor must be at least 2");
+    assert_refused("ranks", "1..8:+0", "the step must be at least 1");
+    assert_refused("seed", "0..8:x2", "what is multiplied must start at 1 or above");
+    assert_refused("ranks", "1..65536", "it has too many values");
+    assert_refused("seed", "-9e18..9e18", "it has too many values");
+}
+
 static void test_refused_values(void **state)
 {
     (void)state;
     assert_refused("ranks", "0", "error: --ranks: \"0\" is out of range: at least 1\n");
-    assert_logged("hint: give a whole number from 1 to 65536, or a list such as 1,2,4\n");
+    assert_logged(
+            "hint: give a whole number from 1 to 65536, or a list such as 1,2,4 or 8..64:x2\n");
     assert_refused("ranks", "65537", "\"65537\" is out of range: at most 65536\n");
     assert_refused("ranks", "1e99", "\"1e99\" is out of range: at most 65536\n");
     assert_refused("ranks", "-1e99", "\"-1e99\" is out of range: at least 1\n");
@@ -327,6 +354,7 @@ int main(void)
             TEST(test_bad_tables_are_found),
             TEST(test_find),
             TEST(test_values),
+            TEST(test_ranges),
             TEST(test_refused_values),
             TEST(test_text_length),
             TEST(test_lists),

@@ -147,6 +147,9 @@ static void test_option_mistakes(void **state)
     assert_refused("version: 1\nbase: {ranks: }", "s.yaml:2:8: ranks: the value is empty");
     assert_refused("version: 1\nbase: {ranks: [1, 2]}",
                    "ranks: base takes one value, and this is a list");
+    assert_refused("version: 1\nbase: {ranks: 1..4}",
+                   "ranks: base takes one value, and this is a range");
+    assert_refused("version: 1\naxes: {ranks: [8, 64..8]}", "s.yaml:2:19: ranks: \"64..8\" is not");
     assert_refused("version: 1\nbase: {ranks: {a: 1}}",
                    "s.yaml:2:15: ranks must be a value or a list");
     assert_refused("version: 1\nbase: {ranks: 1, ranks: 2}",
