@@ -116,6 +116,19 @@ static void number_text(double value, const char *unit, struct dpb_str *text)
     dpb_str_appendf(text, "%s%s", number, unit);
 }
 
+/* Memories are sold in GB, of 10^9. */
+static void size_text(double bytes, struct dpb_str *text)
+{
+    char whole[DPB_UNIT_TEXT_BYTES];
+
+    if (fmod(bytes, 1e9) == 0) {
+        number_text(bytes / 1e9, "GB", text);
+        return;
+    }
+    dpb_format_size((int64_t)bytes, whole, sizeof(whole));
+    dpb_str_append(text, whole);
+}
+
 static void time_text(double seconds, struct dpb_str *text)
 {
     char whole[DPB_UNIT_TEXT_BYTES];
@@ -126,12 +139,9 @@ static void time_text(double seconds, struct dpb_str *text)
 
 void dpb_figure_text(enum dpb_figure_id id, double value, struct dpb_str *text)
 {
-    char whole[DPB_UNIT_TEXT_BYTES];
-
     switch (figure_rows[id].unit) {
     case UNIT_SIZE:
-        dpb_format_size((int64_t)value, whole, sizeof(whole));
-        dpb_str_append(text, whole);
+        size_text(value, text);
         break;
     case UNIT_TIME:
         time_text(value, text);

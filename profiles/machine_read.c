@@ -260,6 +260,40 @@ static int count_of(struct reading *reading, const struct dpb_yaml *map, const c
     return (int)value;
 }
 
+static void check_curve_keys(struct reading *reading, const struct dpb_yaml *map)
+{
+    static const char *const keys[] = {"collective", "ranks", "nodes", "source", "points"};
+
+    for (size_t i = 0; map->kind == DPB_YAML_MAP && i + 1 < map->count; i += 2) {
+        bool is_known = false;
+
+        for (size_t k = 0; k < sizeof(keys) / sizeof(keys[0]); k++)
+            is_known = is_known || strcmp(keys[k], map->items[i].text) == 0;
+        if (!is_known)
+            mistake(reading, &map->items[i], "unknown key \"%s\" of a curve", map->items[i].text);
+    }
+}
+
+/* A curve that no time is ever taken from is a mistake, never silence. */
+static void check_curve_use(struct reading *reading, const struct dpb_yaml *map, int index)
+{
+    const struct dpb_machine *machine = reading->machine;
+    const struct dpb_machine_curve *curve = &machine->curves[index];
+    const int per_node = machine->accelerators_per_node;
+    const int nodes = (curve->ranks + per_node - 1) / per_node;
+
+    if (curve->nodes != nodes)
+        mistake(reading, map,
+                "a curve of %d ranks on %d nodes: with %d accelerators per node they "
+                "are on %d",
+                curve->ranks, curve->nodes, per_node, nodes);
+    for (int c = 0; curve->collective && c < index; c++)
+        if (machine->curves[c].ranks == curve->ranks && machine->curves[c].collective &&
+            strcmp(machine->curves[c].collective, curve->collective) == 0)
+            mistake(reading, map, "a curve of %s with %d ranks is there twice", curve->collective,
+                    curve->ranks);
+}
+
 static void read_curve(struct reading *reading, const struct dpb_yaml *map,
                        struct dpb_machine_curve *curve)
 {
@@ -269,6 +303,7 @@ static void read_curve(struct reading *reading, const struct dpb_yaml *map,
     const struct dpb_yaml *source = scalar_of(reading, map, "source", true);
     bool is_known = false;
 
+    check_curve_keys(reading, map);
     for (size_t i = 0; collective && i < sizeof(kinds) / sizeof(kinds[0]); i++)
         is_known = is_known || strcmp(collective->text, kinds[i]) == 0;
     if (collective && !is_known)
@@ -295,7 +330,7 @@ static void read_curves(struct reading *reading, const struct dpb_yaml *list)
     }
     for (size_t i = 0; i < list->count; i++) {
         read_curve(reading, &list->items[i], &machine->curves[i]);
-        machine->curve_count++;
+        check_curve_use(reading, &list->items[i], machine->curve_count++);
     }
 }
 
@@ -378,9 +413,15 @@ static void read_head(struct reading *reading, const struct dpb_yaml *root)
     machine->accelerator = text_of(reading, root, "accelerator");
     machine->accelerators_per_node = count_of(reading, root, "accelerators-per-node", 1);
     if (machine->accelerator && machine->accelerator[0] && !machine->is_cpu &&
-        !machine_known_accelerator(machine->accelerator))
-        dpb_warn("%s: nobody here knows an accelerator \"%s\": its figures are taken as they are",
-                 reading->file, machine->accelerator);
+        !machine_known_accelerator(machine->accelerator)) {
+        const struct dpb_yaml *accelerator = dpb_yaml_get(root, "accelerator");
+
+        dpb_warn("%s:%d:%d: nobody here knows an accelerator \"%s\": its figures are taken as they "
+                 "are",
+                 reading->file, accelerator->line, accelerator->column, machine->accelerator);
+        dpb_log_hint("known: K80, P100, V100, A100, H100, H200, B200, GB200, MI300X, MI325X; "
+                     "figures of others are not held against their data sheets");
+    }
 }
 
 /* What no plan can do without. */

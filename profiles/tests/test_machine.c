@@ -135,6 +135,41 @@ static void test_mistakes_are_named(void **state)
                    "\"0\" is not a number from 1");
 }
 
+#define PLACED(ranks, nodes)                                                                       \
+    "  - {collective: all-reduce, ranks: " #ranks ", nodes: " #nodes                               \
+    ", source: s, points: [[32KiB, 40us]]}\n"
+
+static void test_curves_that_nothing_uses(void **state)
+{
+    struct dpb_machine machine;
+
+    (void)state;
+    assert_refused(HEAD NEEDED "curves:\n" PLACED(16, 4),
+                   "m.yaml:12:5: a curve of 16 ranks on 4 nodes: with 8 accelerators per node they "
+                   "are on 2");
+    assert_refused(HEAD NEEDED "curves:\n" PLACED(8, 1) PLACED(8, 1),
+                   "m.yaml:13:5: a curve of all-reduce with 8 ranks is there twice");
+    assert_refused(HEAD NEEDED "curves:\n  - {collective: all-reduce, ranks: 8, nodes: 1, source: "
+                               "s, pionts: [], points: [[1MiB, 1ms]]}\n",
+                   "unknown key \"pionts\" of a curve");
+    /* a node that is not full */
+    assert_int_equal(parse(HEAD NEEDED "curves:\n" PLACED(12, 2), &machine), DPB_OK);
+    dpb_machine_release(&machine);
+}
+
+static void test_memory_in_the_unit_that_it_is_sold_in(void **state)
+{
+    struct dpb_str text = {0};
+
+    (void)state;
+    dpb_figure_text(DPB_FIGURE_MEMORY, 141e9, &text);
+    assert_string_equal(text.text, "141GB");
+    dpb_str_release(&text);
+    dpb_figure_text(DPB_FIGURE_MEMORY, 8589934592.0, &text);
+    assert_string_equal(text.text, "8GiB");
+    dpb_str_release(&text);
+}
+
 static void test_all_mistakes_at_once(void **state)
 {
     (void)state;
@@ -236,6 +271,36 @@ static void test_unknown_machine(void **state)
     assert_non_null(strstr(logged, "did you mean dgx-a100?"));
 }
 
+static void assert_not_set(struct dpb_machine *machine, const char *key, const char *text,
+                           const char *reason)
+{
+    logged[0] = '\0';
+    dpb_log_set_sink(keep, NULL);
+    assert_int_equal(dpb_machine_set(machine, key, text, "a test"), DPB_ERR_USAGE);
+    dpb_log_set_sink(NULL, NULL);
+    if (!strstr(logged, reason))
+        fail_msg("%s, not %s", logged, reason);
+}
+
+static void test_a_figure_is_set(void **state)
+{
+    struct dpb_machine machine;
+
+    (void)state;
+    assert_int_equal(parse(HEAD NEEDED, &machine), DPB_OK);
+    assert_int_equal(dpb_machine_set(&machine, "inside.rate", "600GB/s", "a test"), DPB_OK);
+    assert_true(machine.figure[DPB_FIGURE_INSIDE_RATE].value == 600e9);
+    assert_true(machine.figure[DPB_FIGURE_INSIDE_RATE].is_assumed);
+    assert_string_equal(machine.figure[DPB_FIGURE_INSIDE_RATE].source, "a test");
+    assert_int_equal(dpb_machine_set(&machine, "power", "700W", "a test"), DPB_OK);
+    assert_true(dpb_machine_value(&machine, DPB_FIGURE_POWER, 0) == 700);
+    assert_not_set(&machine, "inside.rat", "600GB/s", "did you mean \"inside.rate\"?");
+    assert_not_set(&machine, "inside.rate", "600", "inside.rate: \"600\"");
+    assert_not_set(&machine, "inside.rate", "1B/s", "is not between");
+    assert_true(machine.figure[DPB_FIGURE_INSIDE_RATE].value == 600e9);
+    dpb_machine_release(&machine);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -243,6 +308,8 @@ int main(void)
             cmocka_unit_test(test_curves_and_shares),
             cmocka_unit_test(test_written_and_read_back),
             cmocka_unit_test(test_mistakes_are_named),
+            cmocka_unit_test(test_curves_that_nothing_uses),
+            cmocka_unit_test(test_memory_in_the_unit_that_it_is_sold_in),
             cmocka_unit_test(test_all_mistakes_at_once),
             cmocka_unit_test(test_bits_are_not_bytes),
             cmocka_unit_test(test_sparse_peak_is_refused),
@@ -250,6 +317,7 @@ int main(void)
             cmocka_unit_test(test_warnings),
             cmocka_unit_test(test_builtins_have_sources),
             cmocka_unit_test(test_unknown_machine),
+            cmocka_unit_test(test_a_figure_is_set),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
