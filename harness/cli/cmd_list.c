@@ -10,6 +10,7 @@
 #include "dpb_log.h"
 #include "dpb_memory.h"
 #include "dpb_units.h"
+#include "list_machines.h"
 
 struct list_options {
     bool json;
@@ -226,11 +227,18 @@ static dpb_status run(const struct dpb_registry *registry, const struct dpb_comm
 {
     const struct list_options *o = options;
     const char *word = line->arguments[0];
-    if (strcmp(word, "options") == 0)
+    if (strcmp(word, "options") == 0 && line->argument_count == 1)
         return list_options(registry->options, o);
     if (o->markdown) {
         dpb_error("--markdown: cannot take effect for \"%s\"", word);
         dpb_log_hint("only `dpbench list options` can be printed as Markdown");
+        return DPB_ERR_USAGE;
+    }
+    if (strcmp(word, "machines") == 0)
+        return list_machines(line->argument_count > 1 ? line->arguments[1] : NULL, o->json);
+    if (line->argument_count > 1) {
+        dpb_error("\"%s\": only a list of machines takes a name", line->arguments[1]);
+        dpb_log_hint("leave it out, or ask for `dpbench list machines %s`", line->arguments[1]);
         return DPB_ERR_USAGE;
     }
     if (strcmp(word, "workloads") == 0)
@@ -239,17 +247,22 @@ static dpb_status run(const struct dpb_registry *registry, const struct dpb_comm
         if (strcmp(word, kinds[i][0]) == 0)
             return list_parts(registry, kinds[i][1], o->json);
     dpb_error("there is no list of \"%s\"", word);
-    dpb_log_hint("list one of: workloads, strategies, devices, comms, recorders, options");
+    dpb_log_hint(
+            "list one of: workloads, strategies, devices, comms, recorders, machines, options");
     return DPB_ERR_USAGE;
 }
 
 const struct dpb_verb dpb_verb_list = {
         .command = {.name = "list",
-                    .arguments = "workloads|strategies|devices|comms|recorders|options",
-                    .summary =
-                            "name the workloads, strategies, devices, comms, recorders and options",
+                    .arguments = "workloads|strategies|devices|comms|recorders|options|machines "
+                                 "[NAME|FILE]",
+                    .summary = "name the workloads, strategies, devices, comms, recorders, options "
+                               "and machines",
+                    .description =
+                            "`list machines NAME`, or a file of your own, shows every figure of a "
+                            "machine with where it is from, and says what is wrong with the file.",
                     .table = &table,
                     .min_arguments = 1,
-                    .max_arguments = 1},
+                    .max_arguments = 2},
         .run = run,
 };
