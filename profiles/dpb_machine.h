@@ -120,6 +120,12 @@ double dpb_machine_value(const struct dpb_machine *machine, enum dpb_figure_id i
                          double otherwise);
 bool dpb_machine_has(const struct dpb_machine *machine, enum dpb_figure_id id);
 
+/* Replace or add a figure: "inside.rate", "600GB/s". It counts as assumed, for the reason `source`.
+ * DPB_ERR_USAGE, logged: an unknown key (with a suggestion), a value without unit or out of range.
+ */
+dpb_status dpb_machine_set(struct dpb_machine *machine, const char *key, const char *text,
+                           const char *source);
+
 /* The figure as a user would write it: "300GB/s", "4us", "312TFLOPS". */
 void dpb_figure_text(enum dpb_figure_id id, double value, struct dpb_str *text);
 
