@@ -7,13 +7,13 @@
  *    largest in proportion to the bytes, which is told (`by`: how far beyond).
  * 2. Inside a node no curve says anything about another number of ranks (8 V100 of a cube mesh: 85
  *    GB/s with 4 of them, 37 with 5, 46 with 6, 135 with 8). Across nodes one of k' nodes does:
- *    the latencies grow with log2 k, the rest as the flat ring's closed form, at the share of it
- *    that was measured. Told with k / k'.
+ *    the latency grows with log2 k, the rest as what the flat ring's closed form has for the bytes,
+ *    at the share of it that was measured. Told with k / k'.
  * 3. Else the closed forms, at assumed shares of the links' rates, and never below the floor.
  *
  * Reduce-scatter and all-gather without curves of their own take half of an all-reduce; broadcast
- * and reduce as much as one with S instead of 2 (n-1)/n S; all-to-all (n-1)/n S over the slowest
- * link. */
+ * and reduce as much as one with S instead of 2 (n-1)/n S; all-to-all inside a node (n-1)/n S over
+ * its link, across nodes of g ranks g (n-g)/n S over a node's NICs. */
 #ifndef DPB_NETWORK_H
 #define DPB_NETWORK_H
 
@@ -76,6 +76,7 @@ struct dpb_network_time {
     enum dpb_network_origin origin;
     double by;          /* extrapolated: bytes or nodes are so many times those measured */
     const char *source; /* of the curve, or the closed form's name; static or the network's */
+    int curve_nodes;    /* that the curve was measured with; 0: a closed form */
     double compute_slowdown, slowdown;
 };
 

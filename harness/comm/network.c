@@ -152,6 +152,21 @@ static double ring_of(const struct dpb_network *network, const struct shape *sha
     return all_reduce_ns(&plain, shape, &name);
 }
 
+/* Across nodes. All g ranks of a node send through its NICs, each g (n-g)/n S bytes of it. */
+static double all_to_all_ns(const struct dpb_network *network, const struct shape *shape)
+{
+    const double n = shape->ranks, g = shape->per_node;
+    const double nics =
+            network->between.nics * network->between.bytes_per_s * network->between.share;
+    const double out_s = g * (n - g) / n * shape->bytes / nics;
+    const double in_s = g > 1 && network->inside.bytes_per_s > 0
+                                ? (g - 1) / n * shape->bytes / inside(network).bytes_per_s
+                                : 0;
+
+    return (g - 1) * network->inside.latency_ns + (shape->nodes - 1) * network->between.latency_ns +
+           1e9 * fmax(out_s, in_s);
+}
+
 static double assumed_ns(const struct dpb_network *network, const struct shape *shape,
                          const char **name)
 {
@@ -159,6 +174,10 @@ static double assumed_ns(const struct dpb_network *network, const struct shape *
 
     if (shape->kind == DPB_COLL_ALL_REDUCE)
         return all_reduce_ns(network, shape, name);
+    if (shape->kind == DPB_COLL_ALL_TO_ALL && shape->nodes > 1) {
+        *name = "pairwise over nodes";
+        return fmax(floor_ns, all_to_all_ns(network, shape));
+    }
     *name = "ring";
     return fmax(floor_ns, ring_of(network, shape) * share_of_all_reduce(shape->kind, shape->ranks));
 }
@@ -258,7 +277,17 @@ static const struct dpb_network_curve *nearest_curve(const struct dpb_network *n
     return nearest;
 }
 
-/* T(k) = latency (1 + log2 k) / (1 + log2 k') + the rest, as the flat ring's time for the bytes
+/* What the bytes alone take. */
+static double bytes_ns(const struct dpb_network *network, const struct shape *shape)
+{
+    struct dpb_network at_once = *network;
+
+    at_once.inside.latency_ns = at_once.between.latency_ns = 0;
+    return shape->kind == DPB_COLL_ALL_TO_ALL ? all_to_all_ns(&at_once, shape)
+                                              : flat_ring_ns(&at_once, shape);
+}
+
+/* T(k) = latency (1 + log2 k) / (1 + log2 k') + the rest, as the closed form's time for the bytes
  * grows. */
 static double scaled_ns(const struct dpb_network *network, const struct dpb_network_curve *curve,
                         const struct shape *shape, struct dpb_network_time *time)
@@ -268,7 +297,7 @@ static double scaled_ns(const struct dpb_network *network, const struct dpb_netw
     const double measured_ns = curve_ns(network, curve, shape->bytes, &time->origin, &time->by);
     const double latency_ns = fmin(latency_of(network, curve), measured_ns);
     const double rest_ns = measured_ns - latency_ns;
-    const double growth = flat_ring_ns(network, shape) / flat_ring_ns(network, &measured);
+    const double growth = bytes_ns(network, shape) / bytes_ns(network, &measured);
     const double further = (double)shape->nodes / curve->nodes;
 
     time->origin = DPB_ORIGIN_EXTRAPOLATED;
@@ -285,6 +314,7 @@ static bool from_curves(const struct dpb_network *network, const struct shape *s
     if (curve) {
         time->ns = curve_ns(network, curve, shape->bytes, &time->origin, &time->by);
         time->source = curve->source;
+        time->curve_nodes = curve->nodes;
         return true;
     }
     if (shape->nodes < 2 || network->between.bytes_per_s <= 0 || network->between.nics < 1)
@@ -294,12 +324,14 @@ static bool from_curves(const struct dpb_network *network, const struct shape *s
         return false;
     time->ns = scaled_ns(network, curve, shape, time);
     time->source = curve->source;
+    time->curve_nodes = curve->nodes;
     return true;
 }
 
 /* ---- all of it ---- */
 
-/* Without curves of its own: its share of an all-reduce, if that was measured by a ring. */
+/* Without curves of its own: its share of an all-reduce, if that was measured by a ring. What an
+ * all-to-all sends between nodes is no share of that. */
 static bool from_all_reduce(const struct dpb_network *network, const struct shape *shape,
                             struct dpb_network_time *time)
 {
@@ -309,6 +341,7 @@ static bool from_all_reduce(const struct dpb_network *network, const struct shap
 
     all_reduce.kind = DPB_COLL_ALL_REDUCE;
     if (shape->kind == DPB_COLL_ALL_REDUCE || has_nvls || network->sharp ||
+        (shape->kind == DPB_COLL_ALL_TO_ALL && shape->nodes > 1) ||
         !from_curves(network, &all_reduce, time))
         return false;
     time->ns = fmax(time->ns * share_of_all_reduce(shape->kind, shape->ranks),

@@ -215,6 +215,51 @@ static void test_one_large_size_is_no_latency(void **state)
     assert_true(time_of(&p4d, 32, GIB / 64).ns < 0.05 * time_of(&p4d, 32, GIB).ns);
 }
 
+static void test_latency_grows_with_the_logarithm_of_nodes(void **state)
+{
+    /* 4 nodes: 391 us for 2 MiB, 350 us for the smallest size. A ring of 1024 ranks would have
+     * hundreds of times its latency; what is measured there is a tree. */
+    const struct dpb_network_curve curve = {
+            .kind = DPB_COLL_ALL_REDUCE,
+            .ranks = 32,
+            .nodes = 4,
+            .count = 2,
+            .bytes = {1024, 2 * MIB},
+            .ns = {350000, 391000},
+            .source = "B200",
+    };
+    struct dpb_network four = plain;
+
+    (void)state;
+    four.curves = &curve;
+    four.curve_count = 1;
+    const struct dpb_network_time wide = time_of(&four, 1024, 2 * MIB);
+    assert_near(wide.ns, 350000 * 8.0 / 3 + 41000 * (1023.0 / 1024) / (31.0 / 32));
+    assert_int_equal(wide.curve_nodes, 4);
+    assert_int_equal(time_of(&plain, 32, MIB).curve_nodes, 0);
+}
+
+static void test_all_to_all_shares_the_nics_of_a_node(void **state)
+{
+    struct dpb_network_time time;
+
+    (void)state;
+    /* 8 ranks of a node send half of their buffer each through 8 NICs at 36.5 GB/s. */
+    assert_int_equal(dpb_network_time(&plain, DPB_COLL_ALL_TO_ALL, 16, GIB, &time), DPB_OK);
+    assert_near(time.ns, 7 * 3000 + 15000 + 8 * 0.5 * GIB / (8 * 36.5));
+    /* curves of all-reduces say nothing of it */
+    const struct dpb_network_curve curve = nodes_curve(2, 57.17e9);
+    struct dpb_network measured = plain;
+    struct dpb_network_time same;
+    measured.curves = &curve;
+    measured.curve_count = 1;
+    assert_int_equal(dpb_network_time(&measured, DPB_COLL_ALL_TO_ALL, 16, GIB, &same), DPB_OK);
+    assert_near(same.ns, time.ns);
+    /* inside a node over its link */
+    assert_int_equal(dpb_network_time(&plain, DPB_COLL_ALL_TO_ALL, 8, GIB, &time), DPB_OK);
+    assert_near(time.ns, 7 * (3000 + GIB / 8 / 240));
+}
+
 /* ---- measured curves, each point predicted by the others ---- */
 
 #define SYSTEMS_MAX 8
@@ -303,6 +348,8 @@ int main(void)
             cmocka_unit_test(test_not_smooth_over_ranks_of_a_node),
             cmocka_unit_test(test_two_nodes_say_little_of_more),
             cmocka_unit_test(test_one_large_size_is_no_latency),
+            cmocka_unit_test(test_latency_grows_with_the_logarithm_of_nodes),
+            cmocka_unit_test(test_all_to_all_shares_the_nics_of_a_node),
             cmocka_unit_test(test_leave_one_out),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
