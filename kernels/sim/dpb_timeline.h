@@ -74,7 +74,9 @@ struct dpb_timeline_transfer {
 };
 
 /* Start a transfer of what the compute streams have done so far. The result is its number. The
- * numbers go up by one, so that the last `DPB_TIMELINE_TRANSFERS_KEPT` can still be asked for. */
+ * numbers go up by one. Of all but the last DPB_TIMELINE_TRANSFERS_KEPT it is forgotten when they
+ * ended: they count as ended when the oldest that is kept began. Of more than that under way, the
+ * oldest is taken to end without more compute beside it. */
 #define DPB_TIMELINE_TRANSFERS_KEPT 4096
 int64_t dpb_timeline_transfer(dpb_timeline *timeline, const struct dpb_timeline_transfer *transfer);
 /* Compute streams wait for its end. */

@@ -146,6 +146,19 @@ static struct transfer *numbered(const dpb_timeline *timeline, int64_t number)
     return (struct transfer *)&timeline->transfer[number % DPB_TIMELINE_TRANSFERS_KEPT];
 }
 
+/* Transfers that are not kept have ended, by the time at which the oldest that is kept began. */
+static bool is_kept(const dpb_timeline *timeline, int64_t number)
+{
+    return number >= timeline->next - DPB_TIMELINE_TRANSFERS_KEPT;
+}
+
+static double gone_by_ns(const dpb_timeline *timeline)
+{
+    const double began_ns = numbered(timeline, timeline->next)->start_ns; /* the oldest's place */
+
+    return isnan(began_ns) ? timeline->channel_ns : began_ns;
+}
+
 /* It begins when all are ready and the one before has ended. */
 static void begin(const dpb_timeline *timeline, struct transfer *transfer)
 {
@@ -220,6 +233,8 @@ static double beside_transfers(dpb_timeline *timeline, double from_ns, double al
 
 double dpb_timeline_finish(dpb_timeline *timeline, int64_t transfer)
 {
+    if (!is_kept(timeline, transfer))
+        return gone_by_ns(timeline);
     while (timeline->first <= transfer)
         transfers_alone(timeline, INFINITY);
     return numbered(timeline, transfer)->end_ns;
@@ -252,6 +267,8 @@ bool dpb_timeline_has_ended(const dpb_timeline *timeline, int64_t transfer, doub
 {
     double at_ns = timeline->channel_ns;
 
+    if (!is_kept(timeline, transfer))
+        return gone_by_ns(timeline) <= now_ns;
     if (transfer < timeline->first)
         return numbered(timeline, transfer)->end_ns <= now_ns;
     for (int64_t i = timeline->first; i <= transfer; i++) {
@@ -267,6 +284,10 @@ void dpb_timeline_transfer_times(const dpb_timeline *timeline, int64_t transfer,
 {
     const struct transfer *was = numbered(timeline, transfer);
 
+    if (!is_kept(timeline, transfer)) {
+        times->ready_ns = times->start_ns = times->end_ns = gone_by_ns(timeline);
+        return;
+    }
     times->start_ns = was->start_ns;
     times->end_ns = was->end_ns;
     times->ready_ns = fmin(was->start_ns, was->watched_ready_ns);

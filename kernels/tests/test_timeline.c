@@ -295,6 +295,29 @@ static void test_same_seed_same_times(void **state)
     assert_true(once != mean_delay(other, 50));
 }
 
+static void test_transfers_that_fell_out_have_ended(void **state)
+{
+    const struct dpb_timeline_transfer one = {.alone_ns = 10};
+    dpb_timeline *timeline;
+    struct dpb_timeline_transfer_times times;
+
+    (void)state;
+    assert_int_equal(dpb_timeline_new(&(struct dpb_timeline_config){.ranks = 2}, &timeline),
+                     DPB_OK);
+    const int64_t first = dpb_timeline_transfer(timeline, &one);
+    for (int i = 0; i < DPB_TIMELINE_TRANSFERS_KEPT + 4; i++)
+        dpb_timeline_transfer(timeline, &one);
+    /* 4101 were started, 5 are gone: they ended by 50 ns, and not when the last ones did. */
+    assert_true(dpb_timeline_has_ended(timeline, first, 50));
+    assert_near(dpb_timeline_finish(timeline, first), 50, "first", "end");
+    dpb_timeline_transfer_times(timeline, first, &times);
+    assert_near(times.end_ns, 50, "first", "end");
+    assert_near(dpb_timeline_finish(timeline, first + 5), 60, "the oldest kept", "end");
+    dpb_timeline_wait(timeline, first);
+    assert_near(dpb_timeline_last_ns(timeline), 50, "a wait for it", "end");
+    dpb_timeline_free(timeline);
+}
+
 static void test_refuses_what_makes_no_sense(void **state)
 {
     const struct dpb_timeline_config bad[] = {
@@ -325,6 +348,7 @@ int main(void)
             cmocka_unit_test(test_common_noise_does_not_grow_with_ranks),
             cmocka_unit_test(test_rare_delays_matter_at_scale),
             cmocka_unit_test(test_same_seed_same_times),
+            cmocka_unit_test(test_transfers_that_fell_out_have_ended),
             cmocka_unit_test(test_refuses_what_makes_no_sense),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
