@@ -168,8 +168,7 @@ static double exchange_ns(void *ctx, int64_t bytes)
     const struct dpb_model_network *asked = ctx;
     const struct dpb_network *network = asked->network;
     const int nodes = (asked->ranks + network->ranks_per_node - 1) / network->ranks_per_node;
-    const double rate = network->between.bytes_per_s > 0 ? network->between.bytes_per_s
-                                                         : network->inside.bytes_per_s;
+    const double rate = nodes > 1 ? network->between.bytes_per_s : network->inside.bytes_per_s;
     const double hop_ns = nodes > 1 ? network->between.latency_ns : network->inside.latency_ns;
 
     if (asked->ranks < 2)

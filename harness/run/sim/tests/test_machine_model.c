@@ -105,6 +105,23 @@ static void test_origins_are_counted(void **state)
     dpb_machine_release(&machine);
 }
 
+static void test_small_talk_inside_a_node_is_not_on_its_network_cards(void **state)
+{
+    struct dpb_machine machine;
+    struct dpb_machine_model model;
+
+    (void)state;
+    find("aws-p4d", &machine, &model);
+    struct dpb_model_network inside = {.network = &model.network, .ranks = 8};
+    struct dpb_model_network across = {.network = &model.network, .ranks = 16};
+    struct dpb_sim_network services = dpb_model_network_services(&inside);
+    assert_about(services.exchange_ns(services.ctx, 1000), 2 * 3 * 3000 + 8000 / 300.0, 1e-9);
+    services = dpb_model_network_services(&across);
+    assert_about(services.exchange_ns(services.ctx, 1000), 2 * 4 * 15000 + 16000 / 12.5, 1e-9);
+    dpb_machine_model_release(&model);
+    dpb_machine_release(&machine);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -113,6 +130,7 @@ int main(void)
             cmocka_unit_test(test_dip_of_the_cube_mesh_is_there),
             cmocka_unit_test(test_clusters_as_measured),
             cmocka_unit_test(test_origins_are_counted),
+            cmocka_unit_test(test_small_talk_inside_a_node_is_not_on_its_network_cards),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
