@@ -35,7 +35,7 @@ target_link_options(dpbench_cuda PRIVATE
         LINKER:--version-script=${CMAKE_CURRENT_SOURCE_DIR}/cuda_module.map)
 
 dpb_test(test_cuda_module SOURCES tests/test_cuda_module.c registry.c
-    LINK dpb_run dpb_plots dpb_results dpb_bench dpb_step dpb_profiles dpb_comm_nccl_options
+    LINK dpb_run_sim dpb_run dpb_plots dpb_results dpb_bench dpb_step dpb_profiles dpb_comm_nccl_options
         dpb_comm_shm dpb_kernels_cpu dpb_kernels_cuda_options dpb_base
     LABELS gpu-toolkit)
 if(DPB_TESTS)
