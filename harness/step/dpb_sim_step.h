@@ -11,6 +11,7 @@
 #include <stdint.h>
 
 #include "dpb_comm.h"
+#include "dpb_json.h"
 #include "dpb_optimizer.h"
 #include "dpb_recorder.h"
 #include "dpb_schedule.h"
@@ -74,6 +75,11 @@ void dpb_sim_step_close(dpb_sim_step *sim);
 dpb_status dpb_sim_step_run(dpb_sim_step *sim, struct dpb_sim_step_times *times);
 /* The plan in force (borrowed until the next step). */
 const struct dpb_unit_plan *dpb_sim_step_plan(const dpb_sim_step *sim);
+/* The same with names, and what the strategy says of itself, as dpb_step_plan_json(). Caller owns.
+ */
+dpb_json *dpb_sim_step_plan_json(const dpb_sim_step *sim);
+/* Its clocks, for a recorder whose ranges are in virtual time; borrowed. */
+dpb_timeline *dpb_sim_step_timeline(dpb_sim_step *sim);
 
 #ifdef __cplusplus
 }

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "dpb_log.h"
+#include "plan_report.h"
 
 const char *dpb_phase_text(enum dpb_phase phase)
 {
@@ -26,29 +27,8 @@ int64_t dpb_step_count(const dpb_step_engine *engine)
 
 dpb_json *dpb_step_plan_json(const dpb_step_engine *engine)
 {
-    const struct dpb_unit_plan *plan = engine_plan(engine);
-    dpb_json *json = dpb_json_object();
-    dpb_json *units = dpb_json_array();
-
-    for (int u = 0; u < plan->unit_count; u++) {
-        const struct dpb_unit *unit = &plan->units[u];
-        dpb_json *entry = dpb_json_object();
-        dpb_json *members = dpb_json_array();
-
-        for (int m = 0; m < unit->member_count; m++) {
-            const int p = plan->member[unit->first_member + m];
-
-            dpb_json_append(members, dpb_json_string(engine->model->params[p].name));
-        }
-        dpb_json_set_int(entry, "bytes", unit->bytes);
-        dpb_json_set(entry, "members", members);
-        dpb_json_append(units, entry);
-    }
-    dpb_json_set(json, "units", units);
-    dpb_json_set_bool(json, "rebuilt", engine->rebuilt);
-    if (engine->config.strategy->describe)
-        engine->config.strategy->describe(engine->strategy, json);
-    return json;
+    return plan_report(engine->model, engine_plan(engine), engine->rebuilt, engine->config.strategy,
+                       engine->strategy);
 }
 
 int dpb_step_messages(const dpb_step_engine *engine, struct dpb_sync_message *messages)

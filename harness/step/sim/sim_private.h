@@ -47,6 +47,7 @@ struct dpb_sim_step {
 
     struct dpb_unit_plan plans[2];
     int current;
+    bool is_rebuilt; /* the strategy has planned anew */
     struct dpb_update *update;
     int update_count; /* -1: every parameter, whole */
 

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "dpb_log.h"
+#include "plan_report.h"
 #include "sim_private.h"
 
 static const struct dpb_unit_plan *plan_of(const struct dpb_sim_step *sim)
@@ -13,6 +14,17 @@ static const struct dpb_unit_plan *plan_of(const struct dpb_sim_step *sim)
 const struct dpb_unit_plan *dpb_sim_step_plan(const dpb_sim_step *sim)
 {
     return plan_of(sim);
+}
+
+dpb_json *dpb_sim_step_plan_json(const dpb_sim_step *sim)
+{
+    return plan_report(sim->config.schedule->model, plan_of(sim), sim->is_rebuilt,
+                       sim->config.strategy, sim->strategy);
+}
+
+dpb_timeline *dpb_sim_step_timeline(dpb_sim_step *sim)
+{
+    return sim->timeline;
 }
 
 /* ---- open and close ---- */
@@ -448,6 +460,7 @@ static dpb_status replan(struct dpb_sim_step *sim)
     DPB_TRY(sim->config.strategy->plan(sim->strategy, model, model->ready_order, fresh));
     sim->current = 1 - sim->current;
     dpb_unit_plan_release(old);
+    sim->is_rebuilt = true;
     return use_plan(sim);
 }
 
