@@ -7,6 +7,7 @@
 #include "dpb_comm_bench.h"
 #include "dpb_host.h"
 #include "dpb_log.h"
+#include "dpb_machine_model.h"
 #include "dpb_str.h"
 
 struct comm_options {
@@ -67,6 +68,7 @@ static dpb_status run(const struct dpb_registry *registry, const struct dpb_comm
             .out = o->out[0] ? o->out : NULL,
             .interrupted = dpb_interrupt_watch(),
             .cores = dpb_host_cores(),
+            .machines = &dpb_machine_networks,
             .progress = say,
     };
     struct dpb_comm_bench_result result;
@@ -98,7 +100,8 @@ const struct dpb_verb dpb_verb_comm = {
                          "the number of wrong elements: before and after the timed calls of a size "
                          "the results for known integers are compared. Lists, such as --collective "
                          "all-reduce,all-gather or --algorithm direct,ring, measure every "
-                         "combination.",
+                         "combination. With --device sim --machine NAME nothing is run: the times "
+                         "are those of a machine profile, each with where it is from.",
                  .table = &table,
                  .takes_experiment = true},
         .option_set = dpb_comm_bench_option_set,

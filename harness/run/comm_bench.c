@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "comm_bench_rank.h"
+#include "comm_bench_sim.h"
 #include "dpb_clock.h"
 #include "dpb_driver.h"
 #include "dpb_experiment.h"
@@ -60,8 +61,8 @@ static const struct dpb_option option_rows[] = {
      .help = "type of the elements"},
     {.name = "call", .type = DPB_OPT_ENUM, .offset = AT(call), .default_text = "blocking", .choices = call_choices, .category = WHAT,
      .help = "how a rank calls the collective"},
-    {.name = "ranks", .type = DPB_OPT_INT, .offset = AT(ranks), .default_text = "auto", .min = 1, .max = DPB_COMM_RANKS_MAX, .category = WHAT,
-     .help = "processes that communicate; auto: one per core, at least 2, at most 4", .flags = DPB_OPT_AUTO},
+    {.name = "ranks", .type = DPB_OPT_INT, .offset = AT(ranks), .default_text = "auto", .min = 1, .max = COMM_SIM_RANKS_MAX, .category = WHAT,
+     .help = "processes that communicate, at most 64; auto: one per core, at least 2, at most 4; device sim: virtual ranks, auto: of one node", .flags = DPB_OPT_AUTO},
     {.name = "ranks-per-node", .type = DPB_OPT_INT, .offset = AT(ranks_per_node), .default_text = "auto", .min = 1, .max = DPB_COMM_RANKS_MAX, .category = WHAT,
      .help = "ranks that share a node, for --algorithm hierarchical; divides --ranks; auto: all", .flags = DPB_OPT_AUTO | DPB_OPT_COMM_ONLY},
     {.name = "comm", .type = DPB_OPT_PART, .offset = AT(comm), .default_text = "auto", .flags = DPB_OPT_AUTO, .category = WHAT,
@@ -105,6 +106,13 @@ const struct dpb_option_set *dpb_comm_bench_option_set(const struct dpb_registry
     for (size_t i = 0; i < all->table_count && set.table_count < TABLES_MAX; i++)
         if (is_ours(all->tables[i]->kind))
             tables[set.table_count++] = all->tables[i];
+    if (set.part_count + 2 <= PARTS_MAX && set.table_count < TABLES_MAX) {
+        parts[set.part_count++] = (struct dpb_part_name){
+                "device", "sim", "nothing is run: times on a machine profile (--machine)", NULL};
+        parts[set.part_count++] =
+                (struct dpb_part_name){"comm", "sim", "the network of that machine", "sim"};
+        tables[set.table_count++] = &comm_sim_option_table;
+    }
     set.tables = tables;
     set.parts = parts;
     return &set;
@@ -134,6 +142,7 @@ struct bench {
     dpb_json *host;
     dpb_json *records;
     size_t skipped; /* rows that are not supported */
+    struct comm_sim sim;
     struct dpb_str lines;
     char *records_path;
     int lock_fd;
@@ -257,18 +266,71 @@ static void cell_release(struct cell *cell)
     dpb_str_release(&cell->key);
 }
 
-static dpb_status resolve(const struct bench *b, dpb_config *config)
+static dpb_status set_int(dpb_config *config, const char *name, int64_t value)
+{
+    char text[24];
+    snprintf(text, sizeof(text), "%" PRId64, value);
+    return dpb_config_set(config, name, text);
+}
+
+static bool is_sim(const dpb_config *config)
 {
     const struct dpb_comm_bench_options *o = dpb_config_struct(config, "experiment");
-    char text[24];
-    if (o->ranks == DPB_AUTO) {
-        snprintf(text, sizeof(text), "%" PRId64, auto_ranks(b->config->cores));
-        DPB_TRY(dpb_config_set(config, "ranks", text));
+    return comm_sim_is_device(o->device);
+}
+
+/* The machine of a launch on device "sim". */
+static dpb_status machine_of(struct bench *b, const dpb_config *config,
+                             const struct comm_sim_machine **machine)
+{
+    const struct comm_sim_options *o = dpb_config_struct(config, "device");
+    return comm_sim_open(&b->sim, o->machine, machine);
+}
+
+/* Virtual ranks: the machine says how many share a node, and whether there are links. */
+static dpb_status resolve_sim(struct bench *b, dpb_config *config)
+{
+    const struct dpb_comm_bench_options *o = dpb_config_struct(config, "experiment");
+    const struct comm_sim_machine *machine;
+    if (!comm_sim_is_device(o->comm)) {
+        dpb_error("--comm %s: moves data of real ranks, and device \"sim\" has none", o->comm);
+        dpb_log_hint("leave --comm out");
+        return DPB_ERR_USAGE;
     }
-    if (o->ranks_per_node == DPB_AUTO) {
-        snprintf(text, sizeof(text), "%" PRId64, o->ranks);
-        return dpb_config_set(config, "ranks-per-node", text);
+    DPB_TRY(machine_of(b, config, &machine));
+    const int per_node = machine->network->ranks_per_node;
+    if (o->ranks == DPB_AUTO)
+        DPB_TRY(set_int(config, "ranks", per_node));
+    DPB_TRY(comm_sim_check(machine, o->ranks));
+    return set_int(config, "ranks-per-node", o->ranks < per_node ? o->ranks : per_node);
+}
+
+static dpb_status check_real(const struct dpb_comm_bench_options *o)
+{
+    if (comm_sim_is_device(o->comm)) {
+        dpb_error("--comm sim: moves nothing, and device \"%s\" is real", o->device);
+        dpb_log_hint("leave --comm out, or choose --device sim");
+        return DPB_ERR_USAGE;
     }
+    if (o->ranks <= DPB_COMM_RANKS_MAX)
+        return DPB_OK;
+    dpb_error("--ranks: %" PRId64 " is more than one machine can run, %d", o->ranks,
+              DPB_COMM_RANKS_MAX);
+    dpb_log_hint("use at most %d, or --device sim --machine NAME for virtual ones",
+                 DPB_COMM_RANKS_MAX);
+    return DPB_ERR_USAGE;
+}
+
+static dpb_status resolve(struct bench *b, dpb_config *config)
+{
+    const struct dpb_comm_bench_options *o = dpb_config_struct(config, "experiment");
+    if (is_sim(config))
+        return resolve_sim(b, config);
+    DPB_TRY(check_real(o));
+    if (o->ranks == DPB_AUTO)
+        DPB_TRY(set_int(config, "ranks", auto_ranks(b->config->cores)));
+    if (o->ranks_per_node == DPB_AUTO)
+        return set_int(config, "ranks-per-node", o->ranks);
     if (o->ranks % o->ranks_per_node == 0)
         return DPB_OK;
     dpb_error("--ranks-per-node %" PRId64 " does not divide the %" PRId64 " ranks",
@@ -345,7 +407,8 @@ static dpb_status add_cell(struct bench *b, const size_t *index)
     DPB_TRY_GOTO(st, rows_of(b, o->ranks, &rows_here), err);
     free(rows_here);
     for (size_t i = 0; i < b->axis_count; i++)
-        b->took_effect[i] |= dpb_config_is_explicit(cell.config, b->axis[i]->name);
+        b->took_effect[i] |= dpb_config_is_explicit(cell.config, b->axis[i]->name) &&
+                             (!is_sim(cell.config) || comm_sim_heeds(b->axis[i]->name));
     cell.label = make_label(b, cell.config);
     st = cell.label ? DPB_OK : DPB_ERR_NO_MEMORY;
     DPB_TRY_GOTO(st, st, err);
@@ -368,8 +431,9 @@ static dpb_status check_effect(const struct bench *b)
                       b->axis[i]->origin);
             dpb_log_hint("leave %s out, or choose more ranks", name);
         } else {
-            dpb_error("%s: cannot take effect: it belongs to a part that no launch uses",
-                      b->axis[i]->origin);
+            dpb_error("%s: cannot take effect: %s", b->axis[i]->origin,
+                      comm_sim_heeds(name) ? "it belongs to a part that no launch uses"
+                                           : "it is for processes, and device \"sim\" has none");
             dpb_log_hint("leave %s out, or choose another --comm or --device", name);
         }
         return DPB_ERR_USAGE;
@@ -413,10 +477,12 @@ static dpb_status preflight(const struct bench *b)
         int64_t bytes = b->rows[i].count * (int64_t)dpb_dtype_bytes(b->rows[i].dtype);
         most_bytes = bytes > most_bytes ? bytes : most_bytes;
     }
-    DPB_TRY(dpb_driver_check_launched_once());
     for (size_t i = 0; i < b->cell_count; i++) {
         const struct dpb_comm_bench_options *o =
                 dpb_config_struct(b->cells[i].config, "experiment");
+        if (is_sim(b->cells[i].config))
+            continue;
+        DPB_TRY(dpb_driver_check_launched_once());
         DPB_TRY(dpb_registry_check_parts(registry, o->device, o->comm, o->ranks));
         if (most_bytes <= limit_bytes / o->ranks)
             continue;
@@ -553,23 +619,30 @@ static void set_times(dpb_json *record, const double *samples, size_t count, dou
     set_rate(record, "busbw_p50_bytes_per_s", size_bytes / p50_ns * 1e9 * factor);
 }
 
-/* What was measured, or not, beside the launch. */
-static void set_row(const struct bench *b, size_t cell, const struct dpb_launch_result *result,
-                    const struct comm_row *row, dpb_json *record)
+static void set_what(const struct bench *b, size_t cell, const struct comm_row *row,
+                     dpb_json *record)
 {
-    const dpb_json *comm = dpb_json_get(result->ranks[0], "comm");
-    dpb_json_set_bool(record, "emulated", dpb_json_as_bool(dpb_json_get(comm, "emulated"), false));
-    dpb_json_set(record, "comm", dpb_json_copy(comm));
-    dpb_json_set(record, "device", dpb_json_copy(dpb_json_get(result->ranks[0], "device")));
     dpb_json_set(record, "config", row_config(b, cell, row));
     dpb_json_set_string(record, "collective", dpb_coll_text(row->kind));
-    dpb_json_set(record, "algorithm", dpb_json_copy(dpb_json_get(comm, "algorithm")));
     dpb_json_set_string(record, "dtype", dpb_dtype_text(row->dtype));
     dpb_json_set_string(record, "redop", sums(row->kind) ? "sum" : "none");
     dpb_json_set_int(record, "root", has_root(row->kind) ? 0 : -1);
     dpb_json_set_bool(record, "in_place", true);
     dpb_json_set_int(record, "size_bytes", row->count * (int64_t)dpb_dtype_bytes(row->dtype));
     dpb_json_set_int(record, "count", row->count);
+}
+
+/* What was measured, or not, beside the launch. */
+static void set_row(const struct bench *b, size_t cell, const struct dpb_launch_result *result,
+                    const struct comm_row *row, dpb_json *record)
+{
+    const dpb_json *comm = dpb_json_get(result->ranks[0], "comm");
+    dpb_json_set_bool(record, "emulated", dpb_json_as_bool(dpb_json_get(comm, "emulated"), false));
+    dpb_json_set_bool(record, "simulated", false);
+    dpb_json_set(record, "comm", dpb_json_copy(comm));
+    dpb_json_set(record, "device", dpb_json_copy(dpb_json_get(result->ranks[0], "device")));
+    dpb_json_set(record, "algorithm", dpb_json_copy(dpb_json_get(comm, "algorithm")));
+    set_what(b, cell, row, record);
 }
 
 /* The algorithm, or the comm, does not have this one; the others are measured all the same. */
@@ -659,9 +732,36 @@ static dpb_status record_launch(struct bench *b, size_t cell, dpb_status launche
     return launched < 0 ? launched : wrong > 0 ? DPB_ERR_CHECK : DPB_OK;
 }
 
+/* No launch: every row has its time at once. */
+static dpb_status simulate_cell(struct bench *b, size_t cell)
+{
+    const struct dpb_comm_bench_options *o = dpb_config_struct(b->cells[cell].config, "experiment");
+    const size_t from = dpb_json_size(b->records);
+    const struct comm_sim_machine *machine;
+    struct comm_row *rows_here = NULL;
+    dpb_status st;
+    DPB_TRY(machine_of(b, b->cells[cell].config, &machine));
+    DPB_TRY(rows_of(b, o->ranks, &rows_here));
+    st = DPB_OK;
+    for (size_t i = 0; st == DPB_OK && i < b->row_count; i++) {
+        dpb_json *record = record_new(b, cell, DPB_OK, "");
+        dpb_json_set_bool(record, "emulated", false);
+        dpb_json_set_bool(record, "simulated", true);
+        dpb_json_set_absent(record, "algorithm", "simulated: `source` says what the time is from");
+        set_what(b, cell, &rows_here[i], record);
+        st = comm_sim_put(machine, &rows_here[i], o->ranks, record);
+        dpb_json_append(b->records, record);
+    }
+    free(rows_here);
+    DPB_KEEP(st, write_records(b, from));
+    return st;
+}
+
 static dpb_status run_cell(struct bench *b, size_t cell)
 {
     const struct dpb_comm_bench_options *o = dpb_config_struct(b->cells[cell].config, "experiment");
+    if (is_sim(b->cells[cell].config))
+        return simulate_cell(b, cell);
     struct comm_row *rows_here = NULL;
     DPB_TRY(rows_of(b, o->ranks, &rows_here));
     dpb_json *job = comm_bench_job(b->cells[cell].config, rows_here, b->row_count);
@@ -701,6 +801,7 @@ static void bench_release(struct bench *b)
     free(b->records_path);
     dpb_json_free(b->host);
     dpb_str_release(&b->lines);
+    comm_sim_release(&b->sim);
     if (b->lock_fd >= 0)
         close(b->lock_fd);
 }
@@ -712,6 +813,7 @@ dpb_status dpb_comm_bench_run(const struct dpb_comm_bench_config *config,
             .config = config,
             .set = dpb_comm_bench_option_set(config->registry),
             .records = dpb_json_array(),
+            .sim = {.machines = config->machines},
             .lock_fd = -1,
     };
     *result = (struct dpb_comm_bench_result){.records = b.records};

@@ -34,8 +34,40 @@ static bool same_table(const dpb_json *a, const dpb_json *b)
            strcmp(text_at(a, "collective"), text_at(b, "collective")) == 0;
 }
 
+static bool is_simulated(const dpb_json *record)
+{
+    return dpb_json_as_bool(dpb_json_get(record, "simulated"), false);
+}
+
+static void append_columns(const dpb_json *record, struct dpb_str *out)
+{
+    dpb_str_appendf(out,
+                    "#\n"
+                    "#       size         count    type   redop  root       time   algbw   busbw  "
+                    "#wrong        min        p50        p99%s\n"
+                    "#        (B)    (elements)                             (us)  (GB/s)  (GB/s)  "
+                    "             (us)       (us)       (us)\n",
+                    is_simulated(record) ? "  origin" : "");
+}
+
+static void append_sim_head(const dpb_json *record, struct dpb_str *out)
+{
+    const long long ranks = (long long)int_at(record, "ranks");
+    const long long nodes = (long long)int_at(record, "nodes");
+    dpb_str_appendf(out,
+                    "# %s, %lld rank%s on %lld node%s of machine %s, in place; SIMULATED, nothing "
+                    "was run\n",
+                    text_at(record, "collective"), ranks, ranks == 1 ? "" : "s", nodes,
+                    nodes == 1 ? "" : "s", text_at(record, "comm/machine"));
+    append_columns(record, out);
+}
+
 static void append_head(const dpb_json *record, struct dpb_str *out)
 {
+    if (is_simulated(record)) {
+        append_sim_head(record, out);
+        return;
+    }
     char link[2 * DPB_UNIT_TEXT_BYTES + 32] = "measured, not emulated";
     if (dpb_json_as_bool(dpb_json_get(record, "emulated"), false)) {
         char rate[DPB_UNIT_TEXT_BYTES], latency[DPB_UNIT_TEXT_BYTES];
@@ -43,16 +75,11 @@ static void append_head(const dpb_json *record, struct dpb_str *out)
         dpb_format_duration(int_at(record, "comm/link/latency_ns"), latency, sizeof(latency));
         snprintf(link, sizeof(link), "EMULATED link %s,%s", rate, latency);
     }
-    dpb_str_appendf(out,
-                    "# %s, %lld rank%s, comm %s, algorithm %s, %s calls, in place; %s\n"
-                    "#\n"
-                    "#       size         count    type   redop  root       time   algbw   busbw  "
-                    "#wrong        min        p50        p99\n"
-                    "#        (B)    (elements)                             (us)  (GB/s)  (GB/s)  "
-                    "             (us)       (us)       (us)\n",
+    dpb_str_appendf(out, "# %s, %lld rank%s, comm %s, algorithm %s, %s calls, in place; %s\n",
                     text_at(record, "collective"), (long long)int_at(record, "ranks"),
                     int_at(record, "ranks") == 1 ? "" : "s", text_at(record, "comm/name"),
                     text_at(record, "algorithm"), text_at(record, "config/call"), link);
+    append_columns(record, out);
 }
 
 /* At most `width` columns: as many decimals as fit, two at most. */
@@ -68,6 +95,17 @@ static void append_number(struct dpb_str *out, double value, int width)
     dpb_str_appendf(out, "  %*s", width, text);
 }
 
+/* "extrapolated x4" */
+static void append_origin(const dpb_json *record, struct dpb_str *out)
+{
+    const double by = real_at(record, "extrapolated_by");
+    if (!is_simulated(record))
+        return;
+    dpb_str_appendf(out, "  %s", text_at(record, "origin"));
+    if (!isnan(by))
+        dpb_str_appendf(out, " x%.*f", by < 10 ? 1 : 0, by);
+}
+
 static void append_row(const dpb_json *record, struct dpb_str *out)
 {
     dpb_str_appendf(out, "%12lld  %12lld  %6s  %6s  %4lld", (long long)int_at(record, "size_bytes"),
@@ -76,31 +114,87 @@ static void append_row(const dpb_json *record, struct dpb_str *out)
     append_number(out, real_at(record, "time_ns/mean") / 1e3, 9);
     append_number(out, real_at(record, "algbw_bytes_per_s") / 1e9, 6);
     append_number(out, real_at(record, "busbw_bytes_per_s") / 1e9, 6);
-    dpb_str_appendf(out, "  %6lld", (long long)int_at(record, "wrong"));
+    if (is_simulated(record))
+        dpb_str_appendf(out, "  %6s", "n/a");
+    else
+        dpb_str_appendf(out, "  %6lld", (long long)int_at(record, "wrong"));
     append_number(out, real_at(record, "time_ns/min") / 1e3, 9);
     append_number(out, real_at(record, "time_ns/p50") / 1e3, 9);
     append_number(out, real_at(record, "time_ns/p99") / 1e3, 9);
+    append_origin(record, out);
     dpb_str_append(out, "\n");
 }
 
-static void append_foot(int64_t wrong, double busbw_sum, size_t rows, struct dpb_str *out)
+/* The rows of one table: records first to last. */
+struct table {
+    const dpb_json *records;
+    size_t first, last;
+};
+
+static bool has_text_before(const struct table *table, size_t index, const char *key,
+                            const char *text)
 {
-    dpb_str_appendf(out, "# Out of bounds values : %lld %s\n", (long long)wrong,
-                    wrong == 0 ? "OK" : "FAILED");
+    for (size_t i = table->first; i < index; i++)
+        if (strcmp(text_at(dpb_json_at(table->records, i), key), text) == 0)
+            return true;
+    return false;
+}
+
+static bool has_warning_before(const struct table *table, size_t index, const char *text)
+{
+    for (size_t i = table->first; i < index; i++) {
+        const dpb_json *list = dpb_json_get(dpb_json_at(table->records, i), "warnings");
+        for (size_t w = 0; w < dpb_json_size(list); w++)
+            if (strcmp(dpb_json_as_string(dpb_json_at(list, w), ""), text) == 0)
+                return true;
+    }
+    return false;
+}
+
+/* What times are from, and what to be careful with, each once. */
+static void append_notes(const struct table *table, struct dpb_str *out)
+{
+    for (size_t i = table->first; i <= table->last; i++) {
+        const char *source = text_at(dpb_json_at(table->records, i), "source");
+        if (source[0] && !has_text_before(table, i, "source", source))
+            dpb_str_appendf(out, "# from: %s\n", source);
+    }
+    for (size_t i = table->first; i <= table->last; i++) {
+        const dpb_json *list = dpb_json_get(dpb_json_at(table->records, i), "warnings");
+        for (size_t w = 0; w < dpb_json_size(list); w++) {
+            const char *text = dpb_json_as_string(dpb_json_at(list, w), "");
+            if (!has_warning_before(table, i, text))
+                dpb_str_appendf(out, "# warning: %s\n", text);
+        }
+    }
+}
+
+static void append_foot(const struct table *table, struct dpb_str *out)
+{
+    const size_t rows = table->last - table->first + 1;
+    double busbw_sum = 0;
+    int64_t wrong = 0;
+    for (size_t i = table->first; i <= table->last; i++) {
+        busbw_sum += real_at(dpb_json_at(table->records, i), "busbw_bytes_per_s");
+        wrong += int_at(dpb_json_at(table->records, i), "wrong");
+    }
+    if (!is_simulated(dpb_json_at(table->records, table->first)))
+        dpb_str_appendf(out, "# Out of bounds values : %lld %s\n", (long long)wrong,
+                        wrong == 0 ? "OK" : "FAILED");
+    append_notes(table, out);
     if (isnan(busbw_sum))
         dpb_str_append(out, "# Avg bus bandwidth    : n/a (one rank has no bus)\n\n");
     else
         dpb_str_appendf(out,
-                        "# Avg bus bandwidth    : %.4f GB/s (mean over the rows; GB = 1e9 bytes)"
-                        "\n\n",
-                        busbw_sum / 1e9 / (double)rows);
+                        "# Avg bus bandwidth    : %.4f GB/s (mean over the rows%s; GB = 1e9 "
+                        "bytes)\n\n",
+                        busbw_sum / 1e9 / (double)rows,
+                        rows > 1 ? ", whose sizes differ: no figure of a machine" : "");
 }
 
 dpb_status dpb_comm_bench_text(const dpb_json *records, struct dpb_str *out)
 {
-    double busbw_sum = 0;
-    int64_t wrong = 0;
-    size_t rows = 0;
+    struct table table = {.records = records};
     for (size_t i = 0; i < dpb_json_size(records); i++) {
         const dpb_json *record = dpb_json_at(records, i);
         if (!is_ok(record)) {
@@ -111,16 +205,12 @@ dpb_status dpb_comm_bench_text(const dpb_json *records, struct dpb_str *out)
         }
         if (i == 0 || !same_table(record, dpb_json_at(records, i - 1))) {
             append_head(record, out);
-            busbw_sum = 0;
-            wrong = 0;
-            rows = 0;
+            table.first = i;
         }
+        table.last = i;
         append_row(record, out);
-        busbw_sum += real_at(record, "busbw_bytes_per_s");
-        wrong += int_at(record, "wrong");
-        rows++;
         if (!same_table(record, dpb_json_at(records, i + 1)))
-            append_foot(wrong, busbw_sum, rows, out);
+            append_foot(&table, out);
     }
     return out->failed ? DPB_ERR_NO_MEMORY : DPB_OK;
 }
@@ -129,6 +219,7 @@ dpb_status dpb_comm_bench_text(const dpb_json *records, struct dpb_str *out)
 
 enum field_type {
     FIELD_TEXT,
+    FIELD_QUOTED, /* may hold anything */
     FIELD_INT,
     FIELD_REAL,
     FIELD_BOOL
@@ -161,7 +252,20 @@ static const struct field {
         {"busbw_bytes_per_s", "busbw_bytes_per_s", FIELD_REAL},
         {"busbw_p50_bytes_per_s", "busbw_p50_bytes_per_s", FIELD_REAL},
         {"wrong", "wrong", FIELD_INT},
+        {"simulated", "simulated", FIELD_BOOL},
+        {"machine", "comm/machine", FIELD_QUOTED},
+        {"origin", "origin", FIELD_TEXT},
+        {"extrapolated_by", "extrapolated_by", FIELD_REAL},
+        {"source", "source", FIELD_QUOTED},
 };
+
+static void append_quoted(const char *text, struct dpb_str *out)
+{
+    dpb_str_append(out, "\"");
+    for (const char *c = text; *c; c++)
+        dpb_str_appendf(out, *c == '"' ? "\"\"" : "%c", *c);
+    dpb_str_append(out, "\"");
+}
 
 /* An absent value is an empty field. */
 static void append_field(const dpb_json *record, const struct field *field, struct dpb_str *out)
@@ -173,6 +277,9 @@ static void append_field(const dpb_json *record, const struct field *field, stru
     switch (field->type) {
     case FIELD_TEXT: /* names of this program: nothing to quote */
         dpb_str_append(out, dpb_json_as_string(value, ""));
+        break;
+    case FIELD_QUOTED:
+        append_quoted(dpb_json_as_string(value, ""), out);
         break;
     case FIELD_INT:
         dpb_str_appendf(out, "%lld", (long long)dpb_json_as_int(value, 0));

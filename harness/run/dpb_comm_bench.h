@@ -5,6 +5,9 @@
  * all-gather (P shards); GB is 1e9 bytes. The time of an iteration is the longest of the ranks;
  * a row's time is the mean over the iterations, as there, beside least, median and 99th percentile.
  *
+ * On device "sim" nothing is run: times are those of a machine profile's network (dpb_network.h),
+ * each with where it is from.
+ *
  * Every collective works in place. Before the timed iterations, and after them, it runs once on
  * known integers, and every element of every rank's result is compared. */
 #ifndef DPB_COMM_BENCH_H
@@ -17,6 +20,7 @@
 
 #include "dpb_comm.h"
 #include "dpb_json.h"
+#include "dpb_network.h"
 #include "dpb_options.h"
 #include "dpb_registry.h"
 #include "dpb_status.h"
@@ -68,12 +72,21 @@ void dpb_comm_sizes_release(struct dpb_comm_sizes *sizes);
 dpb_status dpb_comm_bench_text(const dpb_json *records, struct dpb_str *out);
 dpb_status dpb_comm_bench_csv(const dpb_json *records, struct dpb_str *out);
 
+/* Where device "sim" gets machine profiles: dpb_machine_networks (sim/dpb_machine_model.h). */
+struct dpb_comm_bench_machines {
+    /* A name of `dpbench list machines`, or a file. DPB_ERR_USAGE, logged. Close after use. */
+    dpb_status (*open)(const char *name_or_path, void **machine,
+                       const struct dpb_network **network);
+    void (*close)(void *machine);
+};
+
 struct dpb_comm_bench_config {
     const struct dpb_registry *registry;
     const struct dpb_settings *settings; /* the command line */
     const char *out;                     /* folder, or NULL: runs/<UTC time>-comm */
     const volatile sig_atomic_t *interrupted;
     int cores;
+    const struct dpb_comm_bench_machines *machines; /* NULL: device "sim" cannot be used */
     void (*progress)(void *ctx, const char *label, size_t launch, size_t launches); /* or NULL */
     void *progress_ctx;
 };

@@ -179,3 +179,71 @@ short=(--sizes "64B,1MB" --iterations 5)
     assert_exit 5
     assert_output 'dpb.comm/1'
 }
+
+@test "comm --device sim: times of a machine profile, marked, with where they are from; no processes" {
+    dpbench_stdout comm --device sim --machine aws-p4d --ranks 8..64:x2 --sizes 25MiB,1GiB --csv out.csv -o out
+    assert_exit 0
+    assert_output '^# all-reduce, 64 ranks on 8 nodes of machine aws-p4d, in place; SIMULATED, nothing was run$'
+    assert_output '^# from: NVIDIA/nccl#527$'
+    assert_output '# Avg bus bandwidth .* whose sizes differ: no figure of a machine'
+    assert_json out/records.jsonl '{r["simulated"] for r in d} == {True}, len(d)' '[true, 8]'
+    # NVIDIA/nccl#527: 57.17 GB/s with 2 nodes, 29.61 with 4
+    assert_json out/records.jsonl '[round(r["busbw_bytes_per_s"] / 1e9, 1) for r in d if r["ranks"] in (16, 32) and r["size_bytes"] == 2**30]' '[57.2, 29.6]'
+    assert_json out/records.jsonl '[r["origin"] for r in d if r["size_bytes"] == 2**30]' '["measured", "measured", "measured", "extrapolated"]'
+    assert_json out/records.jsonl '[r["extrapolated_by"] for r in d if r["size_bytes"] == 2**30 and r["ranks"] == 64]' '[2.0]'
+    assert_json out/records.jsonl 'all(r["wrong"] is None and r["samples_ns"] is None and r["algbw_bytes_per_s"] > 0 for r in d)' true
+    [ "$(tail -n 1 out.csv | cut -d, -f24-26)" = 'true,"aws-p4d",extrapolated' ]
+}
+
+@test "comm --device sim: what to be careful with is said: busbw above the link, 2 nodes for more" {
+    dpbench comm --device sim --machine h200-p5en --sizes 4GiB -o nvls
+    assert_exit 0
+    assert_output '^# warning: busbw is above the 450 GB/s of the link: .* with NVLink SHARP the switch adds up'
+    cat >two.yaml <<'END'
+version: 1
+name: two
+summary: 's'
+accelerator: A100-SXM4-80GB
+kind: gpu
+accelerators-per-node: 8
+memory: {value: 80GB, source: s}
+memory-rate: {value: 2039GB/s, source: s}
+compute.fp32: {value: 19.5TFLOPS, source: s}
+inside.rate: {value: 300GB/s, source: s}
+between.nics: {value: 8, source: s}
+between.rate: {value: 200Gbps, source: s}
+curves:
+  - {collective: all-reduce, ranks: 16, nodes: 2, source: 'our run', points: [[1MiB, 200us], [1GiB, 15ms]]}
+END
+    dpbench comm --device sim --machine ./two.yaml --ranks 16,64 --sizes 1GiB -o two
+    assert_exit 0
+    assert_output '^# warning: measured with 2 nodes, used for more'
+    assert_json two/records.jsonl '[len(r["warnings"]) for r in d if r["ranks"] == 16]' '[0]'
+    dpbench comm --device sim --machine ./two.yaml --ranks 65536 --collective all-gather --sizes 1GiB -o many
+    assert_exit 0
+    assert_output '# all-gather, 65536 ranks on 8192 nodes'
+}
+
+@test "comm --device sim: no machine, no link, options of real ranks: exit 2, nothing written" {
+    dpbench comm --device sim
+    assert_usage_error
+    assert_output 'needs a machine'
+    dpbench comm --device sim --machine dgx-a10
+    assert_usage_error
+    assert_output 'did you mean dgx-a100'
+    dpbench comm --device sim --machine mi300x --ranks 8,16
+    assert_usage_error
+    assert_output '16 ranks are on 2 nodes, and it has no link between nodes'
+    dpbench comm --device sim --machine dgx-a100 --iterations 5
+    assert_usage_error
+    assert_output 'it is for processes'
+    dpbench comm --device sim --machine dgx-a100 --comm shm
+    assert_usage_error
+    dpbench comm --machine dgx-a100
+    assert_usage_error
+    dpbench comm --comm sim
+    assert_usage_error
+    dpbench comm --ranks 65
+    assert_usage_error
+    assert_output 'at most 64'
+}

@@ -5,6 +5,7 @@
 
 #include <stdbool.h>
 
+#include "dpb_comm_bench.h"
 #include "dpb_machine.h"
 #include "dpb_network.h"
 #include "dpb_sim_rates.h"
@@ -31,6 +32,9 @@ struct dpb_machine_model {
 dpb_status dpb_machine_model_init(const struct dpb_machine *machine, bool tf32,
                                   struct dpb_machine_model *model);
 void dpb_machine_model_release(struct dpb_machine_model *model);
+
+/* For `dpbench comm --device sim`. */
+extern const struct dpb_comm_bench_machines dpb_machine_networks;
 
 /* The network as the simulated step asks for it: all of `ranks` ranks. Origins of the times it was
  * asked for are kept. */

@@ -145,6 +145,42 @@ void dpb_machine_model_release(struct dpb_machine_model *model)
     *model = (struct dpb_machine_model){0};
 }
 
+/* ---- the network alone ---- */
+
+struct opened {
+    struct dpb_machine machine;
+    struct dpb_machine_model model;
+};
+
+static void networks_close(void *machine)
+{
+    struct opened *opened = machine;
+
+    dpb_machine_model_release(&opened->model);
+    dpb_machine_release(&opened->machine);
+    free(opened);
+}
+
+static dpb_status networks_open(const char *name, void **machine,
+                                const struct dpb_network **network)
+{
+    struct opened *opened = calloc(1, sizeof(*opened));
+    dpb_status st;
+
+    if (!opened)
+        return DPB_ERR_NO_MEMORY;
+    DPB_TRY_GOTO(st, dpb_machine_find(name, &opened->machine), failed);
+    DPB_TRY_GOTO(st, dpb_machine_model_init(&opened->machine, false, &opened->model), failed);
+    *machine = opened;
+    *network = &opened->model.network;
+    return DPB_OK;
+failed:
+    networks_close(opened);
+    return st;
+}
+
+const struct dpb_comm_bench_machines dpb_machine_networks = {networks_open, networks_close};
+
 /* ---- what the simulated step asks ---- */
 
 static dpb_status price(void *ctx, enum dpb_coll_kind kind, int64_t bytes, double *alone_ns,
