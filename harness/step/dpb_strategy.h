@@ -65,8 +65,19 @@ struct dpb_sync_services {
     /* What the workload keeps beside parameters (dpb_workload_ops.state). */
     bool (*state)(void *ctx, int index, struct dpb_workload_state *state);
 
-    /* Start a collective on what the compute stream has computed so far. Every rank starts the same
-     * ones in the same order. Thread-safe. */
+    /* Where copies go that tick() launches: beside the compute stream where a device computes later
+     * than its host launches, else the same as `launcher`. note_gradient(), from a hook: what the
+     * compute stream has been given so far makes the gradient of `param`. await_gradient(), from
+     * tick(): what is launched here next sees it. join_background(), from a hook while no tick() is
+     * running: later work of the compute stream sees what was launched here. */
+    struct dpb_launcher *background;
+    dpb_status (*note_gradient)(void *ctx, int param);
+    dpb_status (*await_gradient)(void *ctx, int param);
+    dpb_status (*join_background)(void *ctx);
+
+    /* Start a collective on what the compute stream has computed so far; from tick(), on what the
+     * background has been given and has awaited. Every rank starts the same ones in the same order.
+     * Thread-safe. */
     dpb_status (*start)(void *ctx, const struct dpb_sync_coll *coll, int *handle);
     /* DPB_OK: complete, DPB_PENDING: not yet, or the failure. Thread-safe. */
     dpb_status (*test)(void *ctx, int handle);

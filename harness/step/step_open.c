@@ -245,6 +245,7 @@ static dpb_status open_parts(struct dpb_step_engine *engine)
     DPB_TRY(engine_agree_on_run(engine)); /* before anything whose size depends on it */
     DPB_TRY(alloc_tables(engine));
     DPB_TRY(open_launcher(engine));
+    DPB_TRY(engine_background_open(engine));
     DPB_TRY(engine_window_open(engine));
     DPB_TRY(engine_stage_open(engine));
     DPB_TRY(engine_marks_open(engine));
@@ -316,6 +317,7 @@ void dpb_step_close(dpb_step_engine *engine)
     engine_marks_close(engine);
     engine_stage_close(engine);
     engine_window_close(engine);
+    engine_background_close(engine);
     if (engine->launcher.stream)
         device->stream_close(engine->launcher.stream);
     if (engine->recorder_none)

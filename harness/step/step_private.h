@@ -4,6 +4,7 @@
 
 #include <xxhash.h>
 
+#include "background.h"
 #include "dpb_step.h"
 #include "optimizer.h"
 #include "strategies/ready_set.h"
@@ -113,6 +114,7 @@ struct dpb_step_engine {
     int64_t updates_done; /* steps that were not skipped */
 
     struct sync sync;
+    struct background background;
     struct exchanges exchanges;
 
     /* The plan in force is plans[current]; the strategy may point to it, so it never moves. */

@@ -264,7 +264,7 @@ static dpb_status sync_start(void *ctx, const struct dpb_sync_coll *asked, int *
     st = take_handle(engine, asked, &taken);
     if (st >= 0) {
         dpb_bucket_begin(engine->launcher.recorder, taken->name, asked->unit);
-        st = engine->comm_ops->start(engine->config.comm, &coll, engine->launcher.stream,
+        st = engine->comm_ops->start(engine->config.comm, &coll, engine_background_stream(engine),
                                      &taken->request);
         dpb_bucket_end(engine->launcher.recorder);
     }
@@ -536,6 +536,10 @@ struct dpb_sync_services engine_sync_services(struct dpb_step_engine *engine)
     return (struct dpb_sync_services){
             .ctx = engine,
             .launcher = &engine->launcher,
+            .background = &engine->background.launcher,
+            .note_gradient = engine_background_note,
+            .await_gradient = engine_background_await,
+            .join_background = engine_background_join,
             .average = engine->config.sum_gradients ? 1.0f : 1.0f / (float)engine->world_size,
             .shared_alloc = sync_shared_alloc,
             .unit_data = sync_unit_data,

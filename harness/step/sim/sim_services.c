@@ -307,11 +307,29 @@ static dpb_status await(void *ctx)
     return DPB_OK;
 }
 
+/* There is one compute stream, and tick() comes when the gradients are there. */
+static dpb_status nothing_apart(void *ctx, int param)
+{
+    (void)ctx;
+    (void)param;
+    return DPB_OK;
+}
+
+static dpb_status nothing_to_join(void *ctx)
+{
+    (void)ctx;
+    return DPB_OK;
+}
+
 struct dpb_sync_services sim_services(struct dpb_sim_step *sim)
 {
     return (struct dpb_sync_services){
             .ctx = sim,
             .launcher = &sim->launcher,
+            .background = &sim->launcher,
+            .note_gradient = nothing_apart,
+            .await_gradient = nothing_apart,
+            .join_background = nothing_to_join,
             .average = 1.0F / (float)sim->config.timeline.ranks,
             .shared_alloc = shared_alloc,
             .unit_data = unit_data,

@@ -386,6 +386,7 @@ static dpb_status horovod_grad_ready(dpb_strategy *strategy, int param)
         return DPB_OK;
     if (compresses(self))
         DPB_TRY(cast(self, param, true));
+    DPB_TRY(services->note_gradient(services->ctx, param));
     services->lock(services->ctx);
     self->submitted_at[param] = services->span_begin(services->ctx);
     self->submitted[self->submitted_count++] = param;
@@ -421,6 +422,7 @@ static dpb_status horovod_before_optimizer(dpb_strategy *strategy)
         return DPB_OK;
     DPB_TRY(await_agreement(self));
     DPB_TRY(horovod_finish_all(self));
+    DPB_TRY(self->services.join_background(self->services.ctx));
     self->steps++;
     for (int p = 0; p < self->model->param_count; p++) {
         const struct dpb_scale_args scale = {

@@ -7,7 +7,7 @@
 
 static dpb_status copy(const struct horovod *self, void *to, const void *from, int64_t bytes)
 {
-    const struct dpb_launcher *launcher = self->services.launcher;
+    const struct dpb_launcher *launcher = self->services.background;
 
     return dpb_device_get_ops(launcher->device)
             ->copy(launcher->device, to, from, (size_t)bytes, launcher->stream);
@@ -164,6 +164,7 @@ static dpb_status execute(struct horovod *self, int group, int64_t answered)
 
         end_span(self, self->submitted_at[tensor], "NEGOTIATE_ALLREDUCE",
                  self->plan->unit_of[tensor]);
+        DPB_TRY(self->services.await_gradient(self->services.ctx, tensor));
         self->member[self->member_count++] = tensor;
         response->count++;
         bytes += place_bytes(self, tensor);

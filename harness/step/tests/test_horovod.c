@@ -51,7 +51,10 @@ struct world {
     int64_t gradient_ns; /* time that a gradient takes */
     int64_t reduce_ns;   /* time that a reduction takes */
     int started, exchanges, ticks, shared_allocs, fail_start, errors;
-    int64_t elements; /* reduced in the step */
+    int64_t elements;         /* reduced in the step */
+    int64_t noted, awaited;   /* gradients in the step */
+    int64_t awaited_elements; /* since the last reduction */
+    int joins;
     int64_t end_ns[PARAMS_MAX];
     int64_t offset_bytes[PARAMS_MAX]; /* where each was reduced */
     int64_t last_end_ns;
@@ -111,12 +114,43 @@ static dpb_status fake_start(void *ctx, const struct dpb_sync_coll *coll, int *h
         else
             at[i] = at[i] * coll->scale * (float)RANKS + 100.0f;
     }
+    /* It reduces gradients that the background has awaited, and no others. */
+    assert_in_range(world->awaited_elements, 1, coll->count);
+    world->awaited_elements = 0;
     dpb_str_appendf(&world->log, "%d.%d ", coll->unit, (int)coll->count);
     *handle = world->started;
     world->offset_bytes[world->started] = (char *)coll->buffer - (char *)world->memory;
     world->last_end_ns = world->end_ns[world->started] = begin_ns + world->reduce_ns;
     world->elements += coll->count;
     return ++world->started == world->fail_start ? DPB_ERR_RANK_FAILED : DPB_OK;
+}
+
+static dpb_status fake_note(void *ctx, int param)
+{
+    struct world *world = ctx;
+
+    assert_in_range(param, 0, world->model->param_count - 1);
+    world->noted++;
+    return DPB_OK;
+}
+
+static dpb_status fake_await_gradient(void *ctx, int param)
+{
+    struct world *world = ctx;
+
+    assert_true(world->awaited < world->noted);
+    world->awaited++;
+    world->awaited_elements += world->model->params[param].numel;
+    return DPB_OK;
+}
+
+static dpb_status fake_join(void *ctx)
+{
+    struct world *world = ctx;
+
+    assert_int_equal(world->awaited, world->noted);
+    world->joins++;
+    return DPB_OK;
 }
 
 static dpb_status fake_test(void *ctx, int handle)
@@ -267,6 +301,10 @@ static dpb_status world_open(struct world *world, const struct dpb_model *model,
                     {
                             .ctx = world,
                             .launcher = &world->launcher,
+                            .background = &world->launcher,
+                            .note_gradient = fake_note,
+                            .await_gradient = fake_await_gradient,
+                            .join_background = fake_join,
                             .average = 1.0f / (float)world_size,
                             .shared_alloc = fake_alloc,
                             .unit_data = fake_unit_data,
@@ -337,7 +375,9 @@ static dpb_status world_step(struct world *world)
         DPB_TRY(backward_of(world, world->model->ready_order[i]));
     dpb_str_append(&world->log, "| ");
     DPB_TRY(ops->backward_end(world->strategy));
+    world->joins = 0;
     DPB_TRY(ops->before_optimizer(world->strategy));
+    assert_int_equal(world->joins, world->started > 0 ? 1 : 0);
     assert_int_equal(world->tick_ns, INT64_MAX);
     world->now_ns += 7 * US;
     return DPB_OK;
