@@ -109,6 +109,9 @@ void dpb_gate_decide_exact(const int64_t *base, size_t base_count, const int64_t
  * with standard deviation `sd`: (t(1 - alpha, 2R - 2) + t(power, 2R - 2)) sd sqrt(2 / R). NaN below
  * 2 runs. */
 double dpb_gate_mde(size_t runs, double sd, double alpha, double power);
+/* The exact probability, by the noncentral t, that R runs a side say FAIL when the true effect is
+ * `effect` beyond the margin. NaN below 2 runs. */
+double dpb_gate_power(size_t runs, double effect, double sd, double alpha);
 /* The least R for which that is at most `mde`, in the same unit as `sd`; 0: more than `most`. */
 size_t dpb_gate_runs(double mde, double sd, double alpha, double power, size_t most);
 

@@ -31,8 +31,9 @@ struct dpb_gate_metric {
     const char *unit; /* "ns", "samples/s", "", ... */
     enum dpb_gate_scale scale;
     bool higher_is_better;
-    bool is_gating; /* by default; else advisory: reported, never the reason of an exit code */
-    double margin;  /* default */
+    bool is_gating;   /* by default; else advisory: reported, never the reason of an exit code */
+    bool is_of_steps; /* needs enough steady steps */
+    double margin;    /* default */
     const char *summary;
 };
 
@@ -68,16 +69,17 @@ struct dpb_gate_cell {
     size_t run_count;
     struct dpb_gate_values *metrics;
     size_t metric_count;
-    char trouble[256]; /* not "": the cell has runs that give no valid data, and why */
+    char trouble[256];      /* not "": the cell has runs that give no valid data, and why */
+    char step_trouble[256]; /* the same of metrics that need steady steps */
 };
 
 struct dpb_gate_set {
     struct dpb_gate_cell *cells;
     size_t cell_count;
-    char *source;  /* for messages */
-    double price;  /* USD per accelerator and hour, for costs; NaN: none */
-    char date[32]; /* when a baseline was saved, or ""; shown */
-    char *notes;   /* lines worth telling ("the baseline is 40 days old"), or NULL */
+    char by_design[256]; /* facts that differ on purpose: "bucket lr" */
+    char *source;        /* for messages */
+    double price;        /* USD per accelerator and hour, for costs; NaN: none */
+    char *notes;         /* lines worth telling ("the baseline is 40 days old"), or NULL */
 };
 
 void dpb_gate_set_release(struct dpb_gate_set *set);
@@ -103,9 +105,9 @@ enum dpb_gate_side {
     DPB_GATE_SIDE_CANDIDATE
 };
 
-/* Records into a set. A record that is not ok, has too few or broken steps, never becomes steady,
- * or has a loss that is not finite makes its cell's `trouble`. `price` as in the set. Of records
- * with the same run, cell and repeat the last counts. */
+/* Records are added to a set. A record that is not ok, has too few or broken steps, never becomes
+ * steady, or has a loss that is not finite makes its cell's `trouble`. `price` as in the set. Of
+ * records with the same run, cell and repeat the last counts. */
 dpb_status dpb_gate_set_from_records(const struct dpb_records *records, enum dpb_gate_side side,
                                      double price, struct dpb_gate_set *set);
 /* Lines of `dpbench comm` (dpb.comm/1): bus bandwidth, one cell per collective and size. */

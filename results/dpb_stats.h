@@ -26,6 +26,16 @@ double dpb_stats_tail_quantile(const double *values, size_t count, double p);
 double dpb_stats_t_cdf(double t, double df);
 double dpb_stats_t_quantile(double p, double df);
 double dpb_stats_normal_quantile(double p);
+/* Noncentral t: P(T <= t) with noncentrality `delta`. */
+double dpb_stats_t_cdf_noncentral(double t, double df, double delta);
+
+/* Autocorrelation at `lag`; NaN when the values do not vary or there are not more than `lag`. */
+double dpb_stats_autocorrelation(const double *values, size_t count, size_t lag);
+/* Two-sided p of Spearman's rank correlation, ties by mean ranks: exact up to 8 values, beyond by
+ * Student's t. NaN below 3; 1 when either does not vary. */
+double dpb_stats_spearman_p(const double *x, const double *y, size_t count);
+/* The least and the most of `trials` that are within the central 95 % of the binomial. */
+void dpb_stats_binomial95(size_t trials, double p, size_t *low, size_t *high);
 
 struct dpb_interval95 {
     double low, high; /* NaN when n is below two */

@@ -333,6 +333,16 @@ double dpb_gate_mde(size_t runs, double sd, double alpha, double power)
            sqrt(2 / (double)runs);
 }
 
+double dpb_gate_power(size_t runs, double effect, double sd, double alpha)
+{
+    const double df = 2 * (double)runs - 2;
+
+    if (runs < 2)
+        return NAN;
+    return 1 - dpb_stats_t_cdf_noncentral(dpb_stats_t_quantile(1 - alpha, df), df,
+                                          effect / (sd * sqrt(2 / (double)runs)));
+}
+
 size_t dpb_gate_runs(double mde, double sd, double alpha, double power, size_t most)
 {
     for (size_t runs = 2; runs <= most; runs++)
