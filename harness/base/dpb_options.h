@@ -56,7 +56,8 @@ enum dpb_option_flags {
     DPB_OPT_AUTO = 1 << 0,      /* "auto" is a value */
     DPB_OPT_NO_AXIS = 1 << 1,   /* one value only, never an axis of a sweep */
     DPB_OPT_COMM_ONLY = 1 << 2, /* takes no effect with one rank */
-    DPB_OPT_NO_RECORD = 1 << 3  /* not part of what makes two cells the same experiment (timeout) */
+    DPB_OPT_NO_RECORD = 1 << 3, /* not part of what makes two cells the same experiment (timeout) */
+    DPB_OPT_REAL_ONLY = 1 << 4  /* takes no effect in a simulation */
 };
 
 struct dpb_choice {

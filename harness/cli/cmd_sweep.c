@@ -69,7 +69,11 @@ static dpb_status resume(const struct dpb_registry *registry, const struct dpb_c
         goto out;
     }
     DPB_TRY_GOTO(st, dpb_driver_preflight(registry, &plan), out);
-    struct dpb_execute_config execute = {registry, &plan, o->resume, true, o->json};
+    struct dpb_execute_config execute = {.registry = registry,
+                                         .plan = &plan,
+                                         .folder = o->resume,
+                                         .resume = true,
+                                         .json = o->json};
     st = dpb_execute(&execute);
 out:
     dpb_plan_release(&plan);
@@ -128,7 +132,8 @@ static dpb_status run(const struct dpb_registry *registry, const struct dpb_comm
     DPB_TRY_GOTO(st, dpb_run_folder_new(o->out[0] ? o->out : NULL, plan.name, &folder), out);
     dpb_info("%zu cells, %lld repeats, %zu launches, into %s", plan.cell_count,
              (long long)plan.repeats, plan.launch_count, folder);
-    struct dpb_execute_config execute = {registry, &plan, folder, false, o->json};
+    struct dpb_execute_config execute = {
+            .registry = registry, .plan = &plan, .folder = folder, .json = o->json};
     st = dpb_execute(&execute);
 out:
     free(folder);

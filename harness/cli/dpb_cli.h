@@ -32,6 +32,8 @@ extern const struct dpb_verb dpb_verb_comm;
 extern const struct dpb_verb dpb_verb_list;
 extern const struct dpb_verb dpb_verb_data;
 extern const struct dpb_verb dpb_verb_doctor;
+extern const struct dpb_verb dpb_verb_simulate;
+extern const struct dpb_verb dpb_verb_profile;
 
 /* The parts and option tables of this build. */
 const struct dpb_registry *dpb_registry_get(void);
@@ -51,6 +53,8 @@ struct dpb_execute_config {
     const char *folder;
     bool resume;
     bool json; /* print the summary as JSON instead of the table */
+    void (*annotate)(void *ctx, const struct dpb_plan_launch *launch, dpb_json *record);
+    void *annotate_ctx; /* as struct dpb_driver_config has it; may be NULL */
 };
 dpb_status dpb_execute(const struct dpb_execute_config *config);
 

@@ -107,6 +107,8 @@ dpb_status dpb_execute(const struct dpb_execute_config *config)
             .resume = config->resume,
             .interrupted = dpb_interrupt_watch(),
             .progress = dpb_progress_show,
+            .annotate = config->annotate,
+            .annotate_ctx = config->annotate_ctx,
     };
     struct dpb_driver_result result;
     dpb_status st = dpb_driver_run(&driver, &result);

@@ -19,6 +19,7 @@
 static const struct dpb_verb *const verbs[] = {
         &dpb_verb_run,  &dpb_verb_sweep, &dpb_verb_report, &dpb_verb_verify, &dpb_verb_explain,
         &dpb_verb_tune, &dpb_verb_comm,  &dpb_verb_list,   &dpb_verb_data,   &dpb_verb_doctor,
+        &dpb_verb_simulate, &dpb_verb_profile,
 };
 #define VERB_COUNT (sizeof(verbs) / sizeof(verbs[0]))
 
@@ -28,7 +29,7 @@ static void print_help(void)
            "usage: dpbench COMMAND [OPTION...] [ARGUMENT...]\n\n"
            "commands:\n");
     for (size_t i = 0; i < VERB_COUNT; i++)
-        printf("  %-8s %s\n", verbs[i]->command.name, verbs[i]->command.summary);
+        printf("  %-9s %s\n", verbs[i]->command.name, verbs[i]->command.summary);
     printf("\n`dpbench COMMAND --help` explains a command and its options; `dpbench list options`\n"
            "names every option of an experiment. `dpbench --version` tells the version.\n\n"
            "exit codes: 0 done, 1 a check failed, 2 usage, 3 nothing could run, 4 time-out or "

@@ -61,8 +61,11 @@ static void ended(const struct dpb_progress *p, const char *label)
     char step[DPB_UNIT_TEXT_BYTES] = "";
     if (p->status == DPB_OK) {
         dpb_human_duration(p->median_step_ns, 3, step, sizeof(step));
-        dpb_info("[%zu/%zu] %s: %s per step, %.0f %% of the cores available", p->done, p->total,
-                 label, step, 100 * p->availability);
+        if (isnan(p->availability))
+            dpb_info("[%zu/%zu] %s: %s per step, simulated", p->done, p->total, label, step);
+        else
+            dpb_info("[%zu/%zu] %s: %s per step, %.0f %% of the cores available", p->done, p->total,
+                     label, step, 100 * p->availability);
     } else if (p->skipped) {
         dpb_info("[%zu/%zu] %s: skipped, it does not fit into memory", p->done, p->total, label);
     } else {

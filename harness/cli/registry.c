@@ -11,6 +11,7 @@
 #include "dpb_meter_rapl.h"
 #include "dpb_module.h"
 #include "dpb_recorder.h"
+#include "dpb_simulate.h"
 #include "dpb_strategies.h"
 #include "dpb_workloads.h"
 
@@ -65,8 +66,13 @@ static const struct dpb_meter_ops meter_nvml = {
         .probe = dpb_module_probe_meter,
 };
 
-static const struct dpb_device_ops *const devices[] = {&dpb_device_cpu_ops, &device_cuda};
-static const struct dpb_comm_ops *const comms[] = {&dpb_comm_shm_ops, &comm_nccl};
+/* The device "sim" with the options of those who simulate: filled in by dpb_registry_get(). */
+static struct dpb_device_ops device_sim;
+
+static const struct dpb_device_ops *const devices[] = {&dpb_device_cpu_ops, &device_cuda,
+                                                       &device_sim};
+static const struct dpb_comm_ops *const comms[] = {&dpb_comm_shm_ops, &comm_nccl,
+                                                   &dpb_comm_sim_ops};
 static const struct dpb_recorder_ops *const recorders[] = {&dpb_recorder_host_ops, &recorder_cupti};
 static const struct dpb_meter_ops *const meters[] = {&dpb_meter_rapl_ops, &meter_nvml};
 static const struct dpb_strategy_ops *const strategies[] = {
@@ -106,6 +112,8 @@ const struct dpb_registry *dpb_registry_get(void)
 {
     if (here.made)
         return &here.registry;
+    device_sim = dpb_device_sim_ops;
+    device_sim.options = &dpb_sim_option_table;
     here.tables[here.set.table_count++] = &dpb_experiment_table;
     for (size_t i = 0; i < COUNT(workloads); i++)
         add_part("workload", workloads[i]->name, workloads[i]->summary, workloads[i]->options,
@@ -114,7 +122,8 @@ const struct dpb_registry *dpb_registry_get(void)
         add_part("device", devices[i]->name, devices[i]->summary, devices[i]->options, NULL);
     for (size_t i = 0; i < COUNT(comms); i++)
         add_part("comm", comms[i]->name, comms[i]->summary, comms[i]->options,
-                 device_for(!comms[i]->open));
+                 comms[i]->flags & DPB_COMM_SIMULATED ? device_sim.name
+                                                      : device_for(!comms[i]->open));
     for (size_t i = 0; i < COUNT(strategies); i++)
         add_part("strategy", strategies[i]->name, strategies[i]->summary, strategies[i]->options,
                  NULL);
@@ -140,6 +149,7 @@ const struct dpb_registry *dpb_registry_get(void)
             .sim_device = &dpb_device_sim_ops,
             .sim_comm = &dpb_comm_sim_ops,
             .options = &here.set,
+            .simulator = &dpb_simulator_here,
     };
     here.made = true;
     return &here.registry;

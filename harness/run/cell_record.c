@@ -469,6 +469,54 @@ static void put_warnings(const struct dpb_cell_outcome *o, bool flagged, dpb_jso
     dpb_json_set(record, "warnings", warnings);
 }
 
+/* ---- simulated cells ---- */
+
+double dpb_cell_sections_median_ns(const dpb_json *sections)
+{
+    const dpb_json *samples = dpb_json_get(sections, "samples_step_ns");
+    size_t count = dpb_json_size(samples);
+    double *values = malloc((count + 1) * sizeof(*values)), median = NAN;
+    for (size_t i = 0; values && i < count; i++)
+        values[i] = dpb_json_as_real(dpb_json_at(samples, i), NAN);
+    if (values && count > 0)
+        median = dpb_stats_median(values, count);
+    free(values);
+    return median;
+}
+
+/* What a simulation has, as it tells it, and why the rest is not there. */
+static void put_sections(const struct dpb_cell_outcome *o, dpb_json *record)
+{
+    static const char *const keys[] = {"training", "verified", "progress", "data"};
+    dpb_json_walk walk = {0};
+    const dpb_json *value;
+    const char *key;
+    for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++)
+        dpb_json_set_absent(record, keys[i], "simulated: nothing is trained");
+    while ((value = dpb_json_next(o->sections, &walk, &key)))
+        dpb_json_set(record, key, dpb_json_copy(value));
+    dpb_json *memory = predicted_memory(o);
+    dpb_json_set_absent(memory, "measured_bytes", "simulated");
+    dpb_json_set(record, "memory", memory);
+    dpb_json_set_bool(record, "emulated", false);
+}
+
+/* The machine that was simulated, not the one that did it. */
+static void put_virtual_fingerprint(dpb_json *record)
+{
+    dpb_json *host = dpb_json_object(), *device = dpb_json_object();
+    struct dpb_str text = {0};
+    char fingerprint[17];
+    const dpb_json *machine = dpb_json_path(record, "simulation/machine_profile");
+    if (machine && dpb_json_write(machine, false, &text) == DPB_OK)
+        dpb_json_set_string(device, "name", text.text);
+    dpb_host_fingerprint(host, device, fingerprint);
+    dpb_json_set_string(record, "fingerprint", fingerprint);
+    dpb_str_release(&text);
+    dpb_json_free(device);
+    dpb_json_free(host);
+}
+
 static bool put_probe(const struct dpb_cell_outcome *o, dpb_json *record)
 {
     dpb_json *probe = dpb_json_object();
@@ -505,7 +553,7 @@ static void put_absent(const struct dpb_cell_outcome *o, dpb_json *record, const
     dpb_json_set(record, "memory", memory);
     dpb_json_set(record, "samples_step_ns", dpb_json_array());
     dpb_json_set_bool(record, "emulated", false);
-    dpb_json_set_bool(record, "simulated", false);
+    dpb_json_set_bool(record, "simulated", o->is_virtual);
 }
 
 /* Everything that the ranks' results give; changes `status` to invalid when they do not count. */
@@ -566,8 +614,13 @@ dpb_status dpb_cell_record_build(const struct dpb_cell_outcome *o, dpb_json **re
     dpb_json_set_string(json, "time_utc", time_utc);
     dpb_json_set(json, "host", dpb_json_copy(o->host));
     put_plan(o, json);
-    bool flagged = put_probe(o, json);
-    if (o->status == DPB_OK && complete(o->result)) {
+    bool flagged = !o->is_virtual && put_probe(o, json);
+    if (o->is_virtual)
+        dpb_json_set_absent(json, "probe", "simulated: nothing was measured on this machine");
+    if (o->status == DPB_OK && o->is_virtual) {
+        put_sections(o, json);
+        dpb_json_set_bool(json, "simulated", true);
+    } else if (o->status == DPB_OK && complete(o->result)) {
         dpb_status st = put_results(o, json, &status, reason, sizeof(reason));
         if (st < 0) {
             dpb_json_free(json);
@@ -576,9 +629,15 @@ dpb_status dpb_cell_record_build(const struct dpb_cell_outcome *o, dpb_json **re
     } else {
         put_absent(o, json, reason);
     }
-    put_warnings(o, flagged, json);
-    dpb_host_fingerprint(o->host, dpb_json_get(json, "device"), fingerprint);
-    dpb_json_set_string(json, "fingerprint", fingerprint);
+    if (o->is_virtual) {
+        if (!dpb_json_get(json, "warnings"))
+            dpb_json_set(json, "warnings", dpb_json_array());
+        put_virtual_fingerprint(json);
+    } else {
+        put_warnings(o, flagged, json);
+        dpb_host_fingerprint(o->host, dpb_json_get(json, "device"), fingerprint);
+        dpb_json_set_string(json, "fingerprint", fingerprint);
+    }
     dpb_json_set_int(json, "wall_ns", o->result->wall_ns);
     dpb_json_set_string(json, "status", dpb_record_status_text(status));
     if (status != DPB_RECORD_OK)

@@ -288,6 +288,12 @@ static dpb_json *device_clocks(const struct dpb_launch_result *result)
     return NULL;
 }
 
+void dpb_cell_trace_name(const struct dpb_plan_launch *launch, char *name, size_t name_bytes)
+{
+    snprintf(name, name_bytes, "traces/cell%03d-repeat%d.json", (int)launch->cell,
+             (int)launch->repeat);
+}
+
 static dpb_status write_trace(const struct dpb_cell_outcome *o, const struct traced *traced,
                               char *name, size_t name_bytes)
 {
@@ -295,8 +301,7 @@ static dpb_status write_trace(const struct dpb_cell_outcome *o, const struct tra
     if (!folder)
         return DPB_ERR_NO_MEMORY;
     dpb_status st = dpb_mkdir_p(folder);
-    snprintf(name, name_bytes, "traces/cell%03d-repeat%d.json", (int)o->launch.cell,
-             (int)o->launch.repeat);
+    dpb_cell_trace_name(&o->launch, name, name_bytes);
     char *path = st == DPB_OK ? dpb_path_join(o->run_folder, name) : NULL;
     const struct dpb_plan_cell *cell = &o->plan->cells[o->launch.cell];
     const struct dpb_experiment *e = dpb_config_struct(cell->config, "experiment");

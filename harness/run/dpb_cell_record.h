@@ -33,6 +33,8 @@ struct dpb_cell_outcome {
     bool skipped;                    /* never launched; the result's reason says why */
     const struct dpb_memory *memory; /* as predicted */
     int64_t memory_limit_bytes;
+    bool is_virtual;          /* simulated: `sections`, and no rank has reported */
+    const dpb_json *sections; /* dpb_simulator.run(); NULL where it failed */
     const struct dpb_launch_result *result;
     const dpb_json *host;               /* dpb_host_json() */
     const struct dpb_attempt *attempts; /* all launches of this cell and repeat */
@@ -43,6 +45,12 @@ struct dpb_cell_outcome {
 
 /* Median of the timed steps' times, as in the record; NaN without results. */
 double dpb_cell_median_step_ns(const struct dpb_launch_result *result);
+
+/* The same of a simulated cell's sections. */
+double dpb_cell_sections_median_ns(const dpb_json *sections);
+
+/* "traces/cell000-repeat0.json": the file of a launch's trace, in the run's folder. */
+void dpb_cell_trace_name(const struct dpb_plan_launch *launch, char *name, size_t name_bytes);
 
 /* Build the record, and write the trace of its recorded steps below the run folder. Caller owns. */
 dpb_status dpb_cell_record_build(const struct dpb_cell_outcome *outcome, dpb_json **record);

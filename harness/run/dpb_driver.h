@@ -20,12 +20,12 @@ struct dpb_progress {
     size_t done, total; /* launches */
     const char *label;  /* of the cell that runs, or has just ended */
     int repeat;
-    int64_t step;          /* of the slowest rank; -1 when the launch has ended */
-    int64_t steps;         /* it will train; 0 when only the data set tells */
-    dpb_status status;     /* when it has ended */
-    bool skipped;          /* it was not launched, since it does not fit into memory */
-    double median_step_ns; /* when it has ended; NaN when it failed */
-    double availability;
+    int64_t step;           /* of the slowest rank; -1 when the launch has ended */
+    int64_t steps;          /* it will train; 0 when only the data set tells */
+    dpb_status status;      /* when it has ended */
+    bool skipped;           /* it was not launched, since it does not fit into memory */
+    double median_step_ns;  /* when it has ended; NaN when it failed */
+    double availability;    /* NaN of a simulated cell */
     bool repeats_for_noise; /* ended below the probe limit, and is tried again */
     int64_t eta_ns;         /* -1: not known yet */
 };
@@ -38,6 +38,9 @@ struct dpb_driver_config {
     const volatile sig_atomic_t *interrupted;
     void (*progress)(void *ctx, const struct dpb_progress *progress); /* may be NULL */
     void *progress_ctx;
+    /* Add keys to a record before it is written; may be NULL. */
+    void (*annotate)(void *ctx, const struct dpb_plan_launch *launch, dpb_json *record);
+    void *annotate_ctx;
 };
 
 struct dpb_driver_result {

@@ -67,6 +67,11 @@ int64_t dpb_memory_available(const char *root);
 /* What a cell may use: its --memory-limit, or what is available now. */
 int64_t dpb_memory_limit(const dpb_config *config);
 
+/* The same, or, where ranks are simulated, the memory of one accelerator: each has its own, and a
+ * prediction is then of one rank. Errors of the machine profile, logged. */
+dpb_status dpb_memory_limit_of(const struct dpb_registry *registry, const dpb_config *config,
+                               int64_t *limit_bytes);
+
 /* Why a cell does not fit, with the arithmetic: "memory: 2 ranks need ..."; appended to `out`. */
 void dpb_memory_refusal(const struct dpb_memory *memory, int64_t limit_bytes, struct dpb_str *out);
 

@@ -3,6 +3,7 @@
 #ifndef DPB_REGISTRY_H
 #define DPB_REGISTRY_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -11,6 +12,7 @@
 #include "dpb_meter.h"
 #include "dpb_options.h"
 #include "dpb_recorder.h"
+#include "dpb_simulator.h"
 #include "dpb_strategy.h"
 #include "dpb_workload.h"
 
@@ -33,11 +35,16 @@ struct dpb_registry {
     size_t meter_count;
     /* for verification with exact sums; not offered to users as a workload to measure */
     const struct dpb_workload_ops *integer_workload;
-    /* virtual time (dpb_sim_step.h); not offered as a device to run on */
+    /* virtual time (dpb_sim_step.h), also offered as device and comm "sim" */
     const struct dpb_device_ops *sim_device;
     const struct dpb_comm_ops *sim_comm;
     const struct dpb_option_set *options;
+    /* of devices with virtual time; NULL where the registry has none */
+    const struct dpb_simulator *simulator;
 };
+
+/* Has the device virtual time, so that the simulator runs its cells? */
+bool dpb_registry_is_virtual(const struct dpb_registry *registry, const char *device);
 
 /* NULL when there is none of that name. */
 const struct dpb_workload_ops *dpb_registry_workload(const struct dpb_registry *registry,

@@ -21,8 +21,9 @@
 #include "dpb_worker.h"
 
 #define PROBE_NS     8000000 /* a few milliseconds before and after every launch */
-#define PROBES_MAX   5       /* of one reading */
-#define ATTEMPTS_MAX 101     /* --probe-retries is at most 100 */
+#define TICK_NS      100000000
+#define PROBES_MAX   5   /* of one reading */
+#define ATTEMPTS_MAX 101 /* --probe-retries is at most 100 */
 
 struct driver {
     const struct dpb_driver_config *config;
@@ -35,8 +36,9 @@ struct driver {
     bool *done; /* per launch, when resuming */
     int64_t noise_retries_left;
     int64_t start_ns, last_end_ns;
-    size_t ended;      /* launches of this session */
-    bool records_lost; /* a record could not be written: going on would lose more */
+    int64_t last_tick_ns; /* of a simulation */
+    size_t ended;         /* launches of this session */
+    bool records_lost;    /* a record could not be written: going on would lose more */
     struct dpb_progress progress;
 };
 
@@ -124,6 +126,8 @@ dpb_status dpb_driver_preflight(const struct dpb_registry *registry, const struc
         const dpb_config *config = plan->cells[i].config;
         const struct dpb_experiment *e = dpb_config_struct(config, "experiment");
         DPB_TRY(dpb_registry_check_parts(registry, e->device, e->comm, e->ranks));
+        if (dpb_registry_is_virtual(registry, e->device))
+            continue; /* there is no data set */
         const struct dpb_model *model = dpb_registry_workload(registry, e->workload)
                                                 ->model(dpb_config_struct(config, "workload"));
         if (!checked || model != checked_model || !same_data(e, checked))
@@ -213,6 +217,17 @@ static void tick(void *ctx, int64_t step)
     struct driver *d = ctx;
     d->progress.step = step;
     tell(d);
+}
+
+/* Steps on virtual time are short: a progress line for each would cost more than they do. */
+static void tick_virtual(void *ctx, int64_t step)
+{
+    struct driver *d = ctx;
+    const int64_t now_ns = dpb_clock_now_ns();
+    if (now_ns - d->last_tick_ns < TICK_NS)
+        return;
+    d->last_tick_ns = now_ns;
+    tick(ctx, step);
 }
 
 static double least(double a, double b)
@@ -342,6 +357,34 @@ static dpb_status refuse(const struct dpb_memory *memory, int64_t limit_bytes,
     return DPB_ERR_NO_MEMORY;
 }
 
+/* The cell in this process; `sections` of its record. */
+static dpb_status run_virtual(struct driver *d, const struct dpb_plan_launch *launch,
+                              struct dpb_launch_result *result, dpb_json **sections)
+{
+    const struct dpb_plan *plan = d->config->plan;
+    const struct dpb_plan_cell *cell = &plan->cells[launch->cell];
+    const int64_t start_ns = dpb_clock_now_ns();
+    char file[128];
+    struct dpb_simulation simulation = {
+            .registry = d->config->registry,
+            .config = cell->config,
+            .folder = d->config->folder,
+            .trace_file = file,
+            .title = cell->label[0] ? cell->label : plan->name,
+            .repeat = launch->repeat,
+            .interrupted = d->config->interrupted,
+            .tick = tick_virtual,
+            .tick_ctx = d,
+    };
+    dpb_cell_trace_name(launch, file, sizeof(file));
+    dpb_status st = d->config->registry->simulator->run(&simulation, sections);
+    result->wall_ns = dpb_clock_now_ns() - start_ns;
+    if (st < 0)
+        snprintf(result->reason, sizeof(result->reason), "the simulation failed: %s",
+                 dpb_status_text(st));
+    return st;
+}
+
 static dpb_status run_launch(struct driver *d, size_t n)
 {
     const struct dpb_plan *plan = d->config->plan;
@@ -361,20 +404,29 @@ static dpb_status run_launch(struct driver *d, size_t n)
     struct dpb_attempt attempts[ATTEMPTS_MAX] = {{NAN, NAN, NAN, NAN}};
     struct dpb_launch_result result = {0};
     struct dpb_memory memory;
-    int64_t memory_limit_bytes = dpb_memory_limit(cell->config);
+    int64_t memory_limit_bytes = INT64_MAX;
     int count = 0, used = 0;
     bool interrupted = false;
+    const bool is_virtual = dpb_registry_is_virtual(d->config->registry, e->device);
+    dpb_json *sections = NULL;
     dpb_memory_predict(d->config->registry, cell->config, &memory);
-    bool skipped = memory.total_bytes > memory_limit_bytes;
+    dpb_status launched =
+            dpb_memory_limit_of(d->config->registry, cell->config, &memory_limit_bytes);
+    const bool skipped = launched == DPB_OK && memory.total_bytes > memory_limit_bytes;
     d->progress.label = cell->label;
     d->progress.repeat = plan->order[n].repeat;
     d->progress.step = 0;
     d->progress.steps = e->steps == DPB_AUTO ? 0 : e->steps;
     tell(d);
-    dpb_status launched = skipped ? refuse(&memory, memory_limit_bytes, &result)
-                                  : launch_with_retries(d, e, &launch, &result, attempts, &count,
-                                                        &used, &interrupted);
-    if (launched == DPB_OK && !interrupted)
+    if (skipped)
+        launched = refuse(&memory, memory_limit_bytes, &result);
+    else if (launched == DPB_OK && is_virtual)
+        launched = run_virtual(d, &plan->order[n], &result, &sections);
+    else if (launched == DPB_OK)
+        launched =
+                launch_with_retries(d, e, &launch, &result, attempts, &count, &used, &interrupted);
+    interrupted |= launched == DPB_ERR_INTERRUPTED;
+    if (launched == DPB_OK && !interrupted && !is_virtual)
         interrupted = launch_traced(d, cell, &launch, &result) < 0;
     struct dpb_cell_outcome outcome = {
             .run_id = d->run_id,
@@ -387,6 +439,8 @@ static dpb_status run_launch(struct driver *d, size_t n)
             .skipped = skipped,
             .memory = &memory,
             .memory_limit_bytes = memory_limit_bytes,
+            .is_virtual = is_virtual,
+            .sections = sections,
             .result = &result,
             .host = d->host,
             .attempts = attempts,
@@ -396,6 +450,8 @@ static dpb_status run_launch(struct driver *d, size_t n)
     };
     dpb_json *record = NULL;
     dpb_status st = dpb_cell_record_build(&outcome, &record);
+    if (st == DPB_OK && d->config->annotate)
+        d->config->annotate(d->config->annotate_ctx, &plan->order[n], record);
     if (st == DPB_OK)
         st = dpb_records_append(d->records_path, record);
     bool ok = strcmp(dpb_json_as_string(dpb_json_get(record, "status"), ""), "ok") == 0;
@@ -414,9 +470,11 @@ static dpb_status run_launch(struct driver *d, size_t n)
     d->progress.step = -1;
     d->progress.status = launched;
     d->progress.skipped = skipped;
-    d->progress.median_step_ns = attempts[used].median_step_ns;
+    d->progress.median_step_ns =
+            sections ? dpb_cell_sections_median_ns(sections) : attempts[used].median_step_ns;
     d->progress.availability = attempts[used].availability;
     tell(d);
+    dpb_json_free(sections);
     dpb_json_free(record);
     dpb_json_free(job_json);
     dpb_launch_result_release(&result);

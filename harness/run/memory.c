@@ -138,6 +138,18 @@ static void sum_up(struct dpb_memory *memory)
     }
 }
 
+/* Ranks that are looked at: all, or of very many so many, evenly spread, the first and the last
+ * among them. What is sharded is dealt out evenly, and the first ranks get more. */
+#define RANKS_LOOKED_AT 64
+
+static int next_rank(int rank, int ranks)
+{
+    int step = ranks / RANKS_LOOKED_AT;
+    if (step <= 1)
+        return rank + 1;
+    return rank == ranks - 1 || rank + step < ranks ? rank + step : ranks - 1;
+}
+
 /* Of the rank that needs most: ranks may hold different parts of what is sharded. */
 static int64_t most_activation_bytes(const struct dpb_workload_ops *workload, const void *options,
                                      const struct dpb_experiment *e,
@@ -150,7 +162,8 @@ static int64_t most_activation_bytes(const struct dpb_workload_ops *workload, co
                                        .sync_batch_statistics = e->sync_bn,
                                        .optimizer = *optimizer};
     int64_t most = 0;
-    for (sizes.rank = 0; sizes.rank < sizes.ranks; sizes.rank++) {
+    for (sizes.rank = 0; sizes.rank < sizes.ranks;
+         sizes.rank = next_rank(sizes.rank, sizes.ranks)) {
         int64_t bytes = workload->activation_bytes_for(options, &sizes);
         most = bytes > most ? bytes : most;
     }
@@ -167,7 +180,7 @@ static void at_least(struct dpb_memory *memory, enum dpb_memory_part part, int64
 static void predict_engine(const struct dpb_step_shape *shape, bool evaluate,
                            struct dpb_memory *memory)
 {
-    for (int rank = 0; rank < shape->ranks; rank++) {
+    for (int rank = 0; rank < shape->ranks; rank = next_rank(rank, shape->ranks)) {
         struct dpb_step_memory step;
 
         if (dpb_step_memory_predict(shape, rank, &step) < 0) {
@@ -211,9 +224,11 @@ void dpb_memory_predict(const struct dpb_registry *registry, const dpb_config *c
     const struct dpb_model *model = workload->model(options);
     struct dpb_optimizer_config optimizer;
     struct dpb_step_shape shape;
+    const bool is_virtual = dpb_registry_is_virtual(registry, e->device);
 
     dpb_step_shape_of(registry, config, &optimizer, &shape);
-    *memory = (struct dpb_memory){.ranks = e->ranks};
+    /* Every simulated rank has a memory of its own. */
+    *memory = (struct dpb_memory){.ranks = is_virtual ? 1 : e->ranks};
     predict_engine(&shape, evaluates(e), memory);
     if (workload->activation_bytes_for)
         memory->part_bytes[DPB_MEMORY_ACTIVATIONS] =
@@ -225,7 +240,8 @@ void dpb_memory_predict(const struct dpb_registry *registry, const dpb_config *c
         memory->part_bytes[DPB_MEMORY_WORKSPACE] = workspace_bytes(model, e->batch_per_rank);
     else
         set_unknown(memory, DPB_MEMORY_WORKSPACE, "only estimated for images in fp32");
-    predict_data(e, model, memory);
+    if (!is_virtual) /* the data set is the host's */
+        predict_data(e, model, memory);
     memory->part_bytes[DPB_MEMORY_RUNTIME] = RUNTIME_BYTES;
     if (comm->flags & DPB_COMM_SEGMENT)
         memory->part_bytes[DPB_MEMORY_PEERS] =
@@ -388,14 +404,25 @@ static void hint(const struct dpb_memory *memory, const struct dpb_model *model,
                      "limit by hand");
 }
 
+dpb_status dpb_memory_limit_of(const struct dpb_registry *registry, const dpb_config *config,
+                               int64_t *limit_bytes)
+{
+    const struct dpb_experiment *e = dpb_config_struct(config, "experiment");
+    if (dpb_registry_is_virtual(registry, e->device))
+        return registry->simulator->memory_bytes(config, limit_bytes);
+    *limit_bytes = dpb_memory_limit(config);
+    return DPB_OK;
+}
+
 dpb_status dpb_memory_check_plan(const struct dpb_registry *registry, const struct dpb_plan *plan)
 {
     for (size_t i = 0; i < plan->cell_count; i++) {
         const dpb_config *config = plan->cells[i].config;
         const struct dpb_experiment *experiment = dpb_config_struct(config, "experiment");
-        int64_t limit_bytes = dpb_memory_limit(config);
+        int64_t limit_bytes;
         struct dpb_memory memory;
         struct dpb_str text = {0};
+        DPB_TRY(dpb_memory_limit_of(registry, config, &limit_bytes));
         dpb_memory_predict(registry, config, &memory);
         if (memory.total_bytes <= limit_bytes)
             continue;

@@ -328,12 +328,22 @@ static bool synthetic_everywhere(const struct dpb_plan *plan)
     return true;
 }
 
+static bool virtual_everywhere(const struct builder *b)
+{
+    for (size_t i = 0; i < b->plan->cell_count; i++) {
+        const struct dpb_experiment *e = dpb_config_struct(b->plan->cells[i].config, "experiment");
+        if (!dpb_registry_is_virtual(b->input->registry, e->device))
+            return false;
+    }
+    return true;
+}
+
 static dpb_status check_data_place(const struct builder *b)
 {
     static const char *const names[] = {"data-dir", "data-file"};
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         size_t at = find_axis(b, names[i]);
-        if (at == b->axis_count || !synthetic_everywhere(b->plan))
+        if (at == b->axis_count || !synthetic_everywhere(b->plan) || virtual_everywhere(b))
             continue;
         dpb_error("%s: cannot take effect: synthetic data is not read from anywhere",
                   b->axis[at].setting->origin);
@@ -361,10 +371,36 @@ static bool outgrown(const struct builder *b, const struct dpb_setting *setting)
     return of_file && (b->input->flags->count > 0 || b->ranks_are_auto);
 }
 
+/* What acts only where something is computed: a mistake on the command line of a simulation; a
+ * sweep file may be one for real runs, too. */
+static dpb_status check_virtual(const struct builder *b)
+{
+    dpb_status st = DPB_OK;
+    if (!virtual_everywhere(b))
+        return DPB_OK;
+    for (size_t i = 0; i < b->axis_count; i++) {
+        const struct dpb_setting *setting = b->axis[i].setting;
+        const struct dpb_option *row =
+                dpb_option_find(b->input->registry->options, setting->name, NULL);
+        if (!row || !(row->flags & DPB_OPT_REAL_ONLY))
+            continue;
+        if (!dpb_settings_find(b->input->flags, setting->name)) {
+            dpb_info("%s: %s takes no effect in a simulation", setting->origin, setting->name);
+            continue;
+        }
+        dpb_error("%s: cannot take effect in a simulation, in which nothing is computed",
+                  setting->origin);
+        dpb_log_hint("leave %s out", row->name);
+        st = DPB_ERR_USAGE;
+    }
+    return st;
+}
+
 /* What was asked for and acts nowhere is a mistake, never silence. */
 static dpb_status check_effect(const struct builder *b)
 {
-    dpb_status st = check_data_place(b);
+    dpb_status st = check_virtual(b);
+    DPB_KEEP(st, check_data_place(b));
     bool alone = one_rank_everywhere(b->plan);
     for (size_t i = 0; i < b->axis_count; i++) {
         const struct dpb_setting *setting = b->axis[i].setting;

@@ -91,6 +91,26 @@ dpb_status dpb_registry_use_recorder(const struct dpb_registry *registry, const 
     DPB_USE(recorder, dpb_registry_recorder(registry, name), ops);
 }
 
+bool dpb_registry_is_virtual(const struct dpb_registry *registry, const char *device)
+{
+    const struct dpb_device_ops *ops = dpb_registry_device(registry, device);
+    return registry->simulator && ops && (ops->flags & DPB_DEVICE_VIRTUAL_TIME);
+}
+
+/* What has no memory cannot be moved between ranks that have some. */
+static dpb_status check_virtual(const struct dpb_device_ops *device,
+                                const struct dpb_comm_ops *comm)
+{
+    bool device_is = device->flags & DPB_DEVICE_VIRTUAL_TIME;
+    bool comm_is = comm->flags & DPB_COMM_SIMULATED;
+    if (device_is == comm_is)
+        return DPB_OK;
+    dpb_error("--device %s cannot train with --comm %s: %s is simulated, and the other is not",
+              device->name, comm->name, device_is ? "the device" : "the communicator");
+    dpb_log_hint("leave --comm out: it goes by the device");
+    return DPB_ERR_USAGE;
+}
+
 /* A comm that moves device memory needs a device that has some, and the other way round. */
 static dpb_status check_memory(const struct dpb_device_ops *device, const struct dpb_comm_ops *comm)
 {
@@ -112,6 +132,7 @@ dpb_status dpb_registry_check_parts(const struct dpb_registry *registry, const c
     const struct dpb_comm_ops *comm = dpb_registry_comm(registry, comm_name);
     const struct dpb_module *module;
     char why[WHY_BYTES] = "";
+    DPB_TRY(check_virtual(device, comm));
     DPB_TRY(check_memory(device, comm));
     if (device->probe(why, sizeof(why)) < 0)
         return refuse("device", device_name, why);
