@@ -13,14 +13,13 @@
 
 /* ---- the runtime, as far as it is asked ---- */
 
-static cudaError_t count_result;
-static int visible;
+static int visible, driver_version;
 static const char *device_name;
 
 cudaError_t cudaGetDeviceCount(int *count)
 {
     *count = visible;
-    return count_result;
+    return cudaSuccess;
 }
 
 cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *properties, int device)
@@ -32,7 +31,7 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *properties, int devic
 
 cudaError_t cudaDriverGetVersion(int *version)
 {
-    *version = 12040;
+    *version = driver_version;
     return cudaSuccess;
 }
 
@@ -139,8 +138,8 @@ static int setup(void **state)
     dpb_cudnn_use(&cudnn);
     dpb_cuda_driver_use("libc.so.6"); /* any library that is there */
     dpb_cuda_inspect_root(folder);
-    count_result = cudaSuccess;
     visible = 2;
+    driver_version = 13000;
     device_name = "NVIDIA H200";
     return 0;
 }
@@ -229,7 +228,7 @@ static void test_ranks(void **state)
     assert_int_equal(dpb_cuda_ranks_fit(1, why, sizeof(why)), DPB_OK);
     assert_int_equal(dpb_cuda_ranks_fit(2, why, sizeof(why)), DPB_ERR_UNAVAILABLE);
     assert_non_null(strstr(why, "MIG mode"));
-    count_result = cudaErrorInsufficientDriver;
+    driver_version = 12040; /* counts its devices all the same */
     assert_int_equal(dpb_cuda_ranks_fit(1, why, sizeof(why)), DPB_ERR_UNAVAILABLE);
     assert_non_null(strstr(why, "is for CUDA 12.4"));
 }
