@@ -19,6 +19,7 @@
 static const struct dpb_verb *const verbs[] = {
         &dpb_verb_run,  &dpb_verb_sweep, &dpb_verb_report, &dpb_verb_verify, &dpb_verb_explain,
         &dpb_verb_tune, &dpb_verb_comm,  &dpb_verb_list,   &dpb_verb_data,   &dpb_verb_doctor,
+        &dpb_verb_validate,
         &dpb_verb_simulate, &dpb_verb_profile,
 };
 #define VERB_COUNT (sizeof(verbs) / sizeof(verbs[0]))
