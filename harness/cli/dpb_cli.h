@@ -35,6 +35,7 @@ extern const struct dpb_verb dpb_verb_doctor;
 extern const struct dpb_verb dpb_verb_validate;
 extern const struct dpb_verb dpb_verb_simulate;
 extern const struct dpb_verb dpb_verb_profile;
+extern const struct dpb_verb dpb_verb_plan;
 
 /* The parts and option tables of this build. */
 const struct dpb_registry *dpb_registry_get(void);
