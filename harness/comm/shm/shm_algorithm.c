@@ -10,7 +10,7 @@
 
 #include <string.h>
 
-#include "shm_reduce.h"
+#include "reduce.h"
 
 struct transfer {
     struct dpb_shm_comm *comm;
@@ -43,8 +43,8 @@ static void direct_reduce(struct transfer *t, int to, int outputs)
 {
     int64_t first;
     int64_t count = shard_of(t, t->rank, &first);
-    dpb_shm_reduce_all(t->coll->dtype, t->data, t->size, t->data + to, outputs, first, count,
-                       t->coll->scale);
+    dpb_reduce_all(t->coll->dtype, t->data, t->size, t->data + to, outputs, first, count,
+                   t->coll->scale);
     for (int r = 0; r < t->size; r++) {
         if (r == t->rank)
             continue;
@@ -92,9 +92,9 @@ static void receive(struct transfer *t, const struct dpb_schedule_step *step)
         take(t, step->from, step->receive_first, step->receive_count);
         return;
     }
-    dpb_shm_reduce_join(t->coll->dtype, t->data[t->rank], t->data[step->from], step->receive_first,
-                        step->receive_count, scale_if(t, step->own_is_raw),
-                        scale_if(t, step->received_is_raw));
+    dpb_reduce_join(t->coll->dtype, t->data[t->rank], t->data[step->from], step->receive_first,
+                    step->receive_count, scale_if(t, step->own_is_raw),
+                    scale_if(t, step->received_is_raw));
     t->slot->taken_from[step->from] += step->receive_count * t->element_bytes;
 }
 
@@ -108,8 +108,8 @@ static dpb_status exchange(struct transfer *t, const struct dpb_schedule *schedu
     int64_t first = step->receive_first + (t->rank < peer ? 0 : half);
     int64_t count = t->rank < peer ? half : step->receive_count - half;
     uint64_t tick = 1;
-    dpb_shm_reduce_both(t->coll->dtype, t->data[t->rank], t->data[peer], first, count,
-                        scale_if(t, step->own_is_raw), scale_if(t, step->received_is_raw));
+    dpb_reduce_both(t->coll->dtype, t->data[t->rank], t->data[peer], first, count,
+                    scale_if(t, step->own_is_raw), scale_if(t, step->received_is_raw));
     t->slot->taken_from[peer] += count * t->element_bytes;
     t->pushed_bytes += count * t->element_bytes;
     advance(t, &tick);

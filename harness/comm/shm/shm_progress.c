@@ -19,7 +19,7 @@
 #include "dpb_log.h"
 #include "dpb_str.h"
 #include "dpb_units.h"
-#include "shm_reduce.h"
+#include "reduce.h"
 
 /* Ask for early wake-ups, of which the emulated link needs many. Both are requests: without them
  * the thread only wakes up later, which the statistics show. */
@@ -117,7 +117,7 @@ static void sum_eager(struct dpb_shm_comm *comm, const struct dpb_shm_request *r
     void *sources[] = {eager_values(dpb_shm_slot_of(comm, 0, request->number), coll),
                        eager_values(dpb_shm_slot_of(comm, 1, request->number), coll)};
     void *output = coll->buffer;
-    dpb_shm_reduce_all(coll->dtype, sources, 2, &output, 1, 0, coll->count, coll->scale);
+    dpb_reduce_all(coll->dtype, sources, 2, &output, 1, 0, coll->count, coll->scale);
 }
 
 /* What this rank sent: what it wrote to peers, and what they took from it. Read after all are done.

@@ -7,7 +7,7 @@
 
 #include "dpb_clock.h"
 #include "dpb_log.h"
-#include "shm_reduce.h"
+#include "reduce.h"
 
 /* Why a collective is not possible, or DPB_OK. */
 static dpb_status check_coll(const struct dpb_shm_comm *comm, const struct dpb_coll *coll,
@@ -21,7 +21,7 @@ static dpb_status check_coll(const struct dpb_shm_comm *comm, const struct dpb_c
         snprintf(why, why_bytes, "there is no element type %d", (int)coll->dtype);
         return DPB_ERR_USAGE;
     }
-    if (dpb_coll_reduces(coll->kind) && !dpb_shm_reduce_supports(coll->dtype)) {
+    if (dpb_coll_reduces(coll->kind) && !dpb_reduce_supports(coll->dtype)) {
         snprintf(why, why_bytes, "comm \"shm\" cannot sum %s", dpb_dtype_text(coll->dtype));
         return DPB_ERR_UNSUPPORTED;
     }

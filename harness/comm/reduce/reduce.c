@@ -1,10 +1,10 @@
-#include "shm_reduce.h"
+#include "reduce.h"
 
 #include <stddef.h>
 #include <string.h>
 
-#include "shm_clones.h"
-#include "shm_half.h"
+#include "clones.h"
+#include "half.h"
 
 /* Sums of more than two sources are built in a block that stays in the first-level cache. */
 #define BLOCK_BYTES 8192
@@ -15,17 +15,17 @@
 /* A factor of 1 changes no bits, and the loops wait for memory anyway: no variant without. Signed
  * integers are summed as unsigned ones of the same size, which wrap around. */
 #define DEFINE_KERNELS(name, type, scale_type, MUL)                                                \
-    DPB_SHM_CLONES static void name##_join(type *restrict own, const type *restrict from,          \
-                                           int64_t count, scale_type own_scale,                    \
-                                           scale_type from_scale)                                  \
+    DPB_COMM_CLONES static void name##_join(type *restrict own, const type *restrict from,         \
+                                            int64_t count, scale_type own_scale,                   \
+                                            scale_type from_scale)                                 \
     {                                                                                              \
         (void)own_scale, (void)from_scale;                                                         \
         for (int64_t i = 0; i < count; i++)                                                        \
             own[i] = MUL(from[i], from_scale) + MUL(own[i], own_scale);                            \
     }                                                                                              \
                                                                                                    \
-    DPB_SHM_CLONES static void name##_both(type *restrict a, type *restrict b, int64_t count,      \
-                                           scale_type a_scale, scale_type b_scale)                 \
+    DPB_COMM_CLONES static void name##_both(type *restrict a, type *restrict b, int64_t count,     \
+                                            scale_type a_scale, scale_type b_scale)                \
     {                                                                                              \
         (void)a_scale, (void)b_scale;                                                              \
         for (int64_t i = 0; i < count; i++) {                                                      \
@@ -35,16 +35,16 @@
         }                                                                                          \
     }                                                                                              \
                                                                                                    \
-    DPB_SHM_CLONES static void name##_set(type *restrict sum, const type *restrict x,              \
-                                          int64_t count, scale_type scale)                         \
+    DPB_COMM_CLONES static void name##_set(type *restrict sum, const type *restrict x,             \
+                                           int64_t count, scale_type scale)                        \
     {                                                                                              \
         (void)scale;                                                                               \
         for (int64_t i = 0; i < count; i++)                                                        \
             sum[i] = MUL(x[i], scale);                                                             \
     }                                                                                              \
                                                                                                    \
-    DPB_SHM_CLONES static void name##_add(type *restrict sum, const type *restrict x,              \
-                                          int64_t count, scale_type scale)                         \
+    DPB_COMM_CLONES static void name##_add(type *restrict sum, const type *restrict x,             \
+                                           int64_t count, scale_type scale)                        \
     {                                                                                              \
         (void)scale;                                                                               \
         for (int64_t i = 0; i < count; i++)                                                        \
@@ -82,22 +82,22 @@ DEFINE_KERNELS(i64, uint64_t, float, IGNORE_SCALE)
     static void name##_join(uint16_t *own, const uint16_t *from, int64_t count, float own_scale,   \
                             float from_scale)                                                      \
     {                                                                                              \
-        dpb_shm_half_fastest(dtype)->sum(own, own_scale, from, from_scale, NULL, count);           \
+        dpb_half_fastest(dtype)->sum(own, own_scale, from, from_scale, NULL, count);               \
     }                                                                                              \
                                                                                                    \
     static void name##_both(uint16_t *a, uint16_t *b, int64_t count, float a_scale, float b_scale) \
     {                                                                                              \
-        dpb_shm_half_fastest(dtype)->sum(a, a_scale, b, b_scale, b, count);                        \
+        dpb_half_fastest(dtype)->sum(a, a_scale, b, b_scale, b, count);                            \
     }                                                                                              \
                                                                                                    \
     static void name##_set(uint16_t *sum, const uint16_t *x, int64_t count, float scale)           \
     {                                                                                              \
-        dpb_shm_half_fastest(dtype)->scale(sum, x, scale, count);                                  \
+        dpb_half_fastest(dtype)->scale(sum, x, scale, count);                                      \
     }                                                                                              \
                                                                                                    \
     static void name##_add(uint16_t *sum, const uint16_t *x, int64_t count, float scale)           \
     {                                                                                              \
-        dpb_shm_half_fastest(dtype)->sum(sum, 1, x, scale, NULL, count);                           \
+        dpb_half_fastest(dtype)->sum(sum, 1, x, scale, NULL, count);                               \
     }
 
 DEFINE_HALF_KERNELS(bf16, DPB_BF16)
@@ -110,14 +110,14 @@ DEFINE_ALL(i64, uint64_t, float)
 DEFINE_ALL(bf16, uint16_t, float)
 DEFINE_ALL(f16, uint16_t, float)
 
-bool dpb_shm_reduce_supports(enum dpb_dtype dtype)
+bool dpb_reduce_supports(enum dpb_dtype dtype)
 {
     return dtype != DPB_U8;
 }
 
-void dpb_shm_reduce_all(enum dpb_dtype dtype, void *const *sources, int source_count,
-                        void *const *outputs, int output_count, int64_t first, int64_t count,
-                        float scale)
+void dpb_reduce_all(enum dpb_dtype dtype, void *const *sources, int source_count,
+                    void *const *outputs, int output_count, int64_t first, int64_t count,
+                    float scale)
 {
     switch (dtype) {
     case DPB_F32:
@@ -143,8 +143,8 @@ void dpb_shm_reduce_all(enum dpb_dtype dtype, void *const *sources, int source_c
     }
 }
 
-void dpb_shm_reduce_join(enum dpb_dtype dtype, void *own, const void *from, int64_t first,
-                         int64_t count, float own_scale, float from_scale)
+void dpb_reduce_join(enum dpb_dtype dtype, void *own, const void *from, int64_t first,
+                     int64_t count, float own_scale, float from_scale)
 {
     switch (dtype) {
     case DPB_F32:
@@ -174,8 +174,8 @@ void dpb_shm_reduce_join(enum dpb_dtype dtype, void *own, const void *from, int6
     }
 }
 
-void dpb_shm_reduce_both(enum dpb_dtype dtype, void *a, void *b, int64_t first, int64_t count,
-                         float a_scale, float b_scale)
+void dpb_reduce_both(enum dpb_dtype dtype, void *a, void *b, int64_t first, int64_t count,
+                     float a_scale, float b_scale)
 {
     switch (dtype) {
     case DPB_F32:

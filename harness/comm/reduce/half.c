@@ -1,8 +1,8 @@
-#include "shm_half.h"
+#include "half.h"
 
 #include <stddef.h>
 
-#include "shm_clones.h"
+#include "clones.h"
 
 /* Elements that are summed before they are copied to the second place: they stay in the cache. */
 #define BLOCK 4096
@@ -14,15 +14,15 @@
             int64_t count)                                                                         \
     {                                                                                              \
         for (int64_t i = 0; i < count; i++) {                                                      \
-            float x = dpb_shm_from_##name(a[i]) * a_scale;                                         \
-            float y = dpb_shm_from_##name(b[i]) * b_scale;                                         \
-            a[i] = dpb_shm_to_##name(dpb_shm_from_##name(dpb_shm_to_##name(x)) +                   \
-                                     dpb_shm_from_##name(dpb_shm_to_##name(y)));                   \
+            float x = dpb_half_from_##name(a[i]) * a_scale;                                        \
+            float y = dpb_half_from_##name(b[i]) * b_scale;                                        \
+            a[i] = dpb_half_to_##name(dpb_half_from_##name(dpb_half_to_##name(x)) +                \
+                                      dpb_half_from_##name(dpb_half_to_##name(y)));                \
         }                                                                                          \
     }                                                                                              \
                                                                                                    \
-    DPB_SHM_CLONES static void name##_sum(uint16_t *a, float a_scale, const uint16_t *b,           \
-                                          float b_scale, uint16_t *both, int64_t count)            \
+    DPB_COMM_CLONES static void name##_sum(uint16_t *a, float a_scale, const uint16_t *b,          \
+                                           float b_scale, uint16_t *both, int64_t count)           \
     {                                                                                              \
         for (int64_t at = 0; at < count; at += BLOCK) {                                            \
             int64_t n = count - at < BLOCK ? count - at : BLOCK;                                   \
@@ -32,18 +32,18 @@
         }                                                                                          \
     }                                                                                              \
                                                                                                    \
-    DPB_SHM_CLONES static void name##_scale(uint16_t *restrict to, const uint16_t *restrict from,  \
-                                            float scale, int64_t count)                            \
+    DPB_COMM_CLONES static void name##_scale(uint16_t *restrict to, const uint16_t *restrict from, \
+                                             float scale, int64_t count)                           \
     {                                                                                              \
         for (int64_t i = 0; i < count; i++)                                                        \
-            to[i] = dpb_shm_to_##name(dpb_shm_from_##name(from[i]) * scale);                       \
+            to[i] = dpb_half_to_##name(dpb_half_from_##name(from[i]) * scale);                     \
     }                                                                                              \
-    static const struct dpb_shm_half_ops name##_portable = {"portable", name##_sum, name##_scale};
+    static const struct dpb_half_ops name##_portable = {"portable", name##_sum, name##_scale};
 
 DEFINE_PORTABLE(bf16)
 DEFINE_PORTABLE(f16)
 
-const struct dpb_shm_half_ops *dpb_shm_half_portable(enum dpb_dtype dtype)
+const struct dpb_half_ops *dpb_half_portable(enum dpb_dtype dtype)
 {
     return dtype == DPB_BF16 ? &bf16_portable : &f16_portable;
 }
@@ -129,21 +129,20 @@ WIDE_INLINE __m512 bf16_round(__m512 value)
         }                                                                                          \
         name##_scale(to + at, from + at, scale, count - at);                                       \
     }                                                                                              \
-    static const struct dpb_shm_half_ops name##_wide = {"avx512f", name##_sum_wide,                \
-                                                        name##_scale_wide};
+    static const struct dpb_half_ops name##_wide = {"avx512f", name##_sum_wide, name##_scale_wide};
 
 DEFINE_WIDE(bf16)
 DEFINE_WIDE(f16)
 
-const struct dpb_shm_half_ops *dpb_shm_half_fastest(enum dpb_dtype dtype)
+const struct dpb_half_ops *dpb_half_fastest(enum dpb_dtype dtype)
 {
     if (!__builtin_cpu_supports("avx512f"))
-        return dpb_shm_half_portable(dtype);
+        return dpb_half_portable(dtype);
     return dtype == DPB_BF16 ? &bf16_wide : &f16_wide;
 }
 #else
-const struct dpb_shm_half_ops *dpb_shm_half_fastest(enum dpb_dtype dtype)
+const struct dpb_half_ops *dpb_half_fastest(enum dpb_dtype dtype)
 {
-    return dpb_shm_half_portable(dtype);
+    return dpb_half_portable(dtype);
 }
 #endif

@@ -2,7 +2,7 @@
  */
 #include "dpb_test.h"
 
-#include "../shm/shm_half.h"
+#include "half.h"
 #include "half_reference.h"
 
 #define ALL 65536
@@ -11,12 +11,12 @@ static const enum dpb_dtype dtypes[] = {DPB_BF16, DPB_F16};
 
 static float from_half(enum dpb_dtype dtype, uint16_t half)
 {
-    return dtype == DPB_BF16 ? dpb_shm_from_bf16(half) : dpb_shm_from_f16(half);
+    return dtype == DPB_BF16 ? dpb_half_from_bf16(half) : dpb_half_from_f16(half);
 }
 
 static uint16_t to_half(enum dpb_dtype dtype, float value)
 {
-    return dtype == DPB_BF16 ? dpb_shm_to_bf16(value) : dpb_shm_to_f16(value);
+    return dtype == DPB_BF16 ? dpb_half_to_bf16(value) : dpb_half_to_f16(value);
 }
 
 static void test_every_number(void **state)
@@ -89,7 +89,7 @@ static uint16_t ordered_sum(enum dpb_dtype dtype, uint16_t a, float a_scale, uin
 static uint16_t x[ALL], y[ALL], a[ALL + 1], b[ALL + 1];
 
 /* Every number with a partner that is near it often enough, in every variant. */
-static void check_variant(enum dpb_dtype dtype, const struct dpb_shm_half_ops *ops, float a_scale,
+static void check_variant(enum dpb_dtype dtype, const struct dpb_half_ops *ops, float a_scale,
                           float b_scale, int64_t count)
 {
     memcpy(a, x, sizeof(x));
@@ -135,10 +135,10 @@ static void test_sums(void **state)
     for (int d = 0; d < 2; d++)
         for (size_t s = 0; s < sizeof(scales) / sizeof(scales[0]); s++)
             for (size_t c = 0; c < sizeof(counts) / sizeof(counts[0]); c++) {
-                check_variant(dtypes[d], dpb_shm_half_portable(dtypes[d]), scales[s][0],
-                              scales[s][1], counts[c]);
-                check_variant(dtypes[d], dpb_shm_half_fastest(dtypes[d]), scales[s][0],
-                              scales[s][1], counts[c]);
+                check_variant(dtypes[d], dpb_half_portable(dtypes[d]), scales[s][0], scales[s][1],
+                              counts[c]);
+                check_variant(dtypes[d], dpb_half_fastest(dtypes[d]), scales[s][0], scales[s][1],
+                              counts[c]);
             }
 }
 
