@@ -89,10 +89,20 @@ static void add_how(const struct dpb_summary *summary, struct dpb_document *docu
         dpb_str_release(&links);
     }
     if (simulated > 0) {
-        dpb_str_appendf(&text, "Simulated (%zu cell%s): a virtual clock; nothing was computed.",
+        dpb_str_appendf(&text,
+                        "Simulated (%zu cell%s): the strategy's own code ran on a virtual clock of "
+                        "all ranks; nothing was computed, nothing was sent. Details says which "
+                        "machine each cell stands on, and which of its figures are assumed. "
+                        "Times within a step are those of rank 0.",
                         simulated, simulated == 1 ? "" : "s");
         dpb_document_take(document, &text);
     }
+}
+
+static bool is_all_simulated(const struct dpb_summary *summary)
+{
+    return count_how(summary, SIMULATED) > 0 && count_how(summary, MEASURED) == 0 &&
+           count_how(summary, EMULATED) == 0;
 }
 
 static const dpb_json *first_ok(const struct dpb_summary *summary)
@@ -119,7 +129,11 @@ static void add_machine(const struct dpb_summary *summary, struct dpb_document *
 
     if (!host)
         return;
-    dpb_str_appendf(&text, "Machine: %s%s%s", name, name[0] && cpu[0] ? ", " : "", cpu);
+    if (is_all_simulated(summary))
+        dpb_str_append(&text, "Simulated on this machine, which changes no result: ");
+    else
+        dpb_str_append(&text, "Machine: ");
+    dpb_str_appendf(&text, "%s%s%s", name, name[0] && cpu[0] ? ", " : "", cpu);
     if (cores > 0)
         dpb_str_appendf(&text, ", %" PRId64 " core%s", cores, cores == 1 ? "" : "s");
     if (memory > 0) {
@@ -136,6 +150,8 @@ static void add_availability(const struct dpb_summary *summary, struct dpb_docum
     size_t flagged = 0, i;
     struct dpb_str text = {0};
 
+    if (is_all_simulated(summary))
+        return;
     for (i = 0; i < summary->cell_count; i++) {
         const struct dpb_cell_summary *cell = &summary->cells[i];
 
@@ -417,6 +433,7 @@ void dpb_content_build(const struct dpb_summary *summary, const struct dpb_repor
         dpb_content_link(summary, document);
         dpb_content_spread(summary, document);
         dpb_content_tuning(summary, document);
+        dpb_content_simulated(summary, document);
     }
     dpb_content_training(summary, document);
     dpb_content_memory(summary, document);

@@ -21,6 +21,8 @@ void dpb_content_overlap(const struct dpb_summary *summary, struct dpb_document 
 void dpb_content_strategies(const struct dpb_summary *summary, struct dpb_document *document);
 /* In content_tuning.c: what a strategy's autotuning has tried. */
 void dpb_content_tuning(const struct dpb_summary *summary, struct dpb_document *document);
+/* In content_simulated.c: what simulated cells stand on, and how far off they are. */
+void dpb_content_simulated(const struct dpb_summary *summary, struct dpb_document *document);
 void dpb_content_breakdown(const struct dpb_summary *summary, struct dpb_document *document);
 void dpb_content_link(const struct dpb_summary *summary, struct dpb_document *document);
 void dpb_content_spread(const struct dpb_summary *summary, struct dpb_document *document);

@@ -37,6 +37,10 @@ dpb_status dpb_report_write(const struct dpb_summary *summary,
  * efficiency, exposed share, how it was obtained. `width` columns; 0: the terminal's, or 80. */
 dpb_status dpb_report_table(const struct dpb_summary *summary, FILE *out, int width);
 
+/* Predicted and measured step times with the error of each cell that was simulated against a
+ * measured run, and the median; nothing where there is none. */
+dpb_status dpb_report_against(const struct dpb_summary *summary, FILE *out);
+
 #ifdef __cplusplus
 }
 #endif

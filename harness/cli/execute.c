@@ -83,6 +83,8 @@ dpb_status dpb_report_folders(const char *const *folders, size_t count, const ch
     dpb_status written = st;
     DPB_KEEP(st, json ? dpb_json_print(dpb_summary_json(&summary))
                       : dpb_report_table(&summary, stdout, 0));
+    if (!json)
+        DPB_KEEP(st, dpb_report_against(&summary, stdout));
     fflush(stdout);
     if (written == DPB_OK) {
         dpb_info("report: %s", result.html_path);
