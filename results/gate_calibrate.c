@@ -221,6 +221,7 @@ static dpb_status copy_cell(const struct dpb_gate_cell *from, double share, int 
         if (half > 0 && i % 2 != (size_t)half - 1)
             continue;
         run.pair = -1;
+        run.hash[0] = '\0'; /* no record says so */
         DPB_TRY(dpb_gate_cell_add_run(to, &run, &number));
         for (size_t m = 0; m < from->metric_count; m++)
             DPB_TRY(dpb_gate_cell_set_value(

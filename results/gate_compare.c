@@ -559,6 +559,16 @@ static dpb_status compare_metrics(struct comparison *c, const struct dpb_gate_ce
     return DPB_OK;
 }
 
+/* A run against itself shows nothing. */
+static bool share_a_record(const struct dpb_gate_cell *base, const struct dpb_gate_cell *candidate)
+{
+    for (size_t i = 0; i < base->run_count; i++)
+        for (size_t k = 0; k < candidate->run_count; k++)
+            if (base->runs[i].hash[0] && strcmp(base->runs[i].hash, candidate->runs[k].hash) == 0)
+                return true;
+    return false;
+}
+
 static dpb_status compare_cell(struct comparison *c, const struct dpb_gate_cell *base,
                                const struct dpb_gate_cell *candidate)
 {
@@ -569,6 +579,9 @@ static dpb_status compare_cell(struct comparison *c, const struct dpb_gate_cell 
         return whole_cell(c, candidate->name, DPB_VERDICT_ERROR, "%s: %.130s",
                           base->trouble[0] ? "baseline" : "candidate",
                           base->trouble[0] ? base->trouble : candidate->trouble);
+    if (share_a_record(base, candidate))
+        return whole_cell(c, candidate->name, DPB_VERDICT_ERROR,
+                          "the same record is in both sides: nothing new was measured");
     if (!is_comparable(c, base, candidate, wrong))
         return whole_cell(c, candidate->name, DPB_VERDICT_REFUSED, "%s", wrong);
     if (c->options->require_interleaved && order != DPB_GATE_ORDER_PAIRED &&
