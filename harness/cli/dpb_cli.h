@@ -34,6 +34,7 @@ extern const struct dpb_verb dpb_verb_data;
 extern const struct dpb_verb dpb_verb_doctor;
 extern const struct dpb_verb dpb_verb_gate;
 extern const struct dpb_verb dpb_verb_validate;
+extern const struct dpb_verb dpb_verb_calibrate;
 extern const struct dpb_verb dpb_verb_simulate;
 extern const struct dpb_verb dpb_verb_profile;
 extern const struct dpb_verb dpb_verb_plan;

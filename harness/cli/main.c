@@ -21,6 +21,7 @@ static const struct dpb_verb *const verbs[] = {
         &dpb_verb_tune, &dpb_verb_comm,  &dpb_verb_list,   &dpb_verb_data,   &dpb_verb_doctor,
         &dpb_verb_gate,
         &dpb_verb_validate,
+        &dpb_verb_calibrate,
         &dpb_verb_simulate, &dpb_verb_profile,
         &dpb_verb_plan,
 };

@@ -113,3 +113,71 @@ price: {value: 2USD/h, source: 'our contract'}"
     refute_output 'warning'
     assert_output '^price +2USD/h +source +our contract, 2026-11-30$'
 }
+
+@test "calibrate: a profile of what was measured, which gives the measured times back; errors are told" {
+    dpbench comm --sizes 64B..1MiB:x4 --iterations 20 --ranks 2,3 -o comm
+    assert_exit 0
+    local steps=(--data synthetic --workload mnist-mlp --batch-per-rank 8 --steps 14 --warmup 2
+        --trace-steps 0 --probe-retries 0 --threads-per-rank 1)
+    dpbench run "${steps[@]}" --ranks 1 -o one
+    assert_exit 0
+    dpbench run "${steps[@]}" --ranks 2 -o two
+    assert_exit 0
+    dpbench calibrate --comm comm --run one,two -o machine.yaml --name ours
+    assert_exit 0
+    assert_output '^  inside.rate .* largest busbw of dpbench comm comm/records.jsonl: shm direct, fp32, blocking calls, 20[0-9-]+$'
+    assert_output '^  compute.fp32 .* sustained in both passes, 1 record, .*one, two'
+    assert_output '^  noise.common .*one, two'
+    assert_output '^  all of them: median [0-9.]+ %, worst [0-9.]+ %$'
+    assert_output '^  mnist-mlp +measured +[0-9.]+ ms, predicted +[0-9.]+ ms: '
+    assert_output '^  contention.inside: no pair of cells'
+    refute_output 'whose ranks do not have'
+    dpbench list machines ./machine.yaml
+    assert_exit 0
+    assert_output '^all-reduce +3 ranks, 1 node, 8 sizes from 64 B to 1.00 MiB; dpbench comm comm/records.jsonl'
+    refute_output 'assumed'
+    dpbench comm --device sim --machine ./machine.yaml --ranks 2,3 --sizes 64B..1MiB:x4 -o again
+    assert_exit 0
+    json comm/records.jsonl '[r["time_ns"]["p50"] for r in d]' >measured
+    json again/records.jsonl '[r["time_ns"]["mean"] for r in d]' >simulated
+    python3 - <<'END'
+import json
+measured, simulated = (json.load(open(f)) for f in ("measured", "simulated"))
+assert len(measured) == 16 and all(abs(a - b) < 0.51 for a, b in zip(measured, simulated))
+END
+    assert_json again/records.jsonl '{r["origin"] for r in d} == {"measured"}' true
+    dpbench_stdout calibrate --comm comm --run one,two -o machine.yaml --json
+    assert_exit 0
+    printf '%s' "$output" >out.json
+    assert_json out.json '[c["held_out"] for c in d["curves"]], len(d["steps"])' '[[3, 3], 2]'
+    dpbench run "${quick[@]}" --ranks 1 --threads-per-rank 2 -o threads
+    dpbench calibrate --run two,threads -o machine.yaml
+    assert_exit 0
+    assert_output '^  1 records of steps whose ranks do not have 1 thread$'
+    assert_json out.json '0 <= d["curves_median_error"] <= d["curves_worst_error"]' true
+}
+
+@test "calibrate: what nothing was measured for is assumed and told; what is no measurement is refused" {
+    dpbench comm --sizes 64B,1MiB --iterations 5 --ranks 2 -o comm
+    dpbench calibrate --comm comm -o machine.yaml
+    assert_exit 0
+    assert_output '^  compute.fp32 .* ASSUMED: no training steps were given'
+    assert_output 'all of them: n/a'
+    dpbench list machines ./machine.yaml
+    assert_exit 0
+    assert_output '^not given: .*noise.rank'
+    dpbench comm --device sim --machine dgx-a100 --sizes 1MiB -o simulated
+    dpbench calibrate --comm simulated -o never.yaml
+    assert_exit 5
+    assert_output 'nothing to calibrate from'
+    dpbench run "${quick[@]}" --ranks 1 -o run
+    dpbench calibrate --comm run -o never.yaml
+    assert_exit 5
+    assert_output '"run/records.jsonl" has no records of `dpbench comm`'
+    dpbench calibrate --comm nowhere -o never.yaml
+    assert_exit 3
+    assert_output 'nowhere'
+    dpbench calibrate --comm comm -o missing/machine.yaml
+    assert_exit 3
+    [ ! -e never.yaml ]
+}
