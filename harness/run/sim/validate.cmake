@@ -17,3 +17,6 @@ dpb_embed(dpb_run_validate validate_constants_text ${published}/constants.csv)
 foreach(name alexnet inception_v3 vit_b_16)
     dpb_embed(dpb_run_validate validate_layers_${name} ${published}/layers/${name}.csv)
 endforeach()
+
+dpb_test(test_validate SOURCES tests/test_validate.c LINK dpb_run_validate m)
+dpb_test(test_scenarios SOURCES tests/test_scenarios.c LINK dpb_run_sim m)

@@ -109,6 +109,7 @@ struct validate_row {
     bool is_reduced, is_stored;
     double accumulate;
     int series;            /* rows of the same number differ in accelerators only */
+    bool has_larger;       /* its series has */
     const char *exclusion; /* NULL: in scope */
     /* in scope, and base rows of series in scope */
     struct validate_model *model;

@@ -51,39 +51,43 @@ void validate_project(const char *source, char *project, size_t bytes)
 
 /* ---- machines ---- */
 
-/* The first of these that a table's accelerator contains, small letters. */
+/* The first of these that fits: the accelerator's text, and a text of it or of the interconnect;
+ * small letters. */
 static const struct {
-    const char *text, *and, *machine;
+    const char *gpu, *and_gpu, *and_any, *machine;
 } machines[] = {
-        {"k80", NULL, "aws-p2-8xlarge"},
-        {"p100", NULL, "dgx-1p"},
-        {"pascal", NULL, "dgx-1p"},
-        {"v100", "p3.16xlarge", "aws-p3-16xlarge"},
-        {"v100", "p3dn", "aws-p3-16xlarge"},
-        {"v100", "dgx-2", "dgx-2h"},
-        {"v100", "dgx2", "dgx-2h"},
-        {"v100-sxm3", NULL, "dgx-2h"},
-        {"v100", "pcie-", NULL},
-        {"v100", NULL, "dgx-1v"},
-        {"a100", "p4d", "aws-p4d"},
-        {"a100", "pcie", "a100-pcie"},
-        {"a100", "nd96", "azure-nd-a100-v4"},
-        {"a100", NULL, "dgx-a100"},
-        {"h100", "pcie", NULL},
-        {"h100", "nvl", NULL},
-        {"h100", "p5", "aws-p5"},
-        {"h100", "a3-", "gcp-a3-highgpu"},
-        {"h100", NULL, "dgx-h100"},
-        {"h200", NULL, "h200-p5en"},
-        {"gb200", NULL, NULL},
-        {"b200", NULL, "b200-p6"},
-        {"mi300x", NULL, "mi300x"},
+        {"k80", NULL, NULL, "aws-p2-8xlarge"},
+        {"p100", NULL, NULL, "dgx-1p"},
+        {"pascal", NULL, NULL, "dgx-1p"},
+        {"v100", "pcie", NULL, NULL},
+        {"v100", NULL, "p3.16xlarge", "aws-p3-16xlarge"},
+        {"v100", NULL, "p3dn", "aws-p3-16xlarge"},
+        {"v100", NULL, "dgx-2", "dgx-2h"},
+        {"v100", NULL, "dgx2", "dgx-2h"},
+        {"v100-sxm3", NULL, NULL, "dgx-2h"},
+        {"v100", NULL, NULL, "dgx-1v"},
+        {"a100", "pcie", NULL, "a100-pcie"},
+        {"a100", NULL, "p4d", "aws-p4d"},
+        {"a100", NULL, "nd96", "azure-nd-a100-v4"},
+        {"a100", NULL, NULL, "dgx-a100"},
+        {"gh200", NULL, NULL, NULL},
+        {"gb200", NULL, NULL, NULL},
+        {"h100", "pcie", NULL, NULL},
+        {"h100", "nvl", NULL, NULL},
+        {"h100", NULL, "p5.", "aws-p5"},
+        {"h100", NULL, "a3-high", "gcp-a3-highgpu"},
+        {"h100", NULL, "nd h100", "azure-nd-h100-v5"},
+        {"h100", NULL, NULL, "dgx-h100"},
+        {"h200", NULL, NULL, "h200-p5en"},
+        {"b200", NULL, NULL, "b200-p6"},
+        {"mi300x", NULL, NULL, "mi300x"},
 };
 
-static void find_machine(const char *gpu, struct validate_machine *machine)
+static void find_machine(const char *gpu, const char *any, struct validate_machine *machine)
 {
     for (size_t i = 0; i < sizeof(machines) / sizeof(machines[0]); i++) {
-        if (!has(gpu, machines[i].text) || (machines[i].and &&!has(gpu, machines[i].and)))
+        if (!has(gpu, machines[i].gpu) || (machines[i].and_gpu && !has(gpu, machines[i].and_gpu)) ||
+            (machines[i].and_any && !has(any, machines[i].and_any)))
             continue;
         if (machines[i].machine)
             snprintf(machine->name, sizeof(machine->name), "%s", machines[i].machine);
@@ -179,7 +183,7 @@ void validate_match_machine(const struct validate_row *row, struct validate_mach
     lower(row->gpu, gpu, sizeof(gpu));
     lower(row->interconnect, link, sizeof(link));
     snprintf(both, sizeof(both), "%s %s", gpu, link);
-    find_machine(both, machine);
+    find_machine(gpu, both, machine);
     machine->per_node = per_node_of(gpu);
     find_network(row->interconnect, machine);
     machine->one_node = has(link, "intra-node") || has(link, "single node") || !link[0];

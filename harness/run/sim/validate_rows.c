@@ -160,7 +160,10 @@ static void find_series(struct validate_table *table)
 
         for (size_t o = 0; o < table->count; o++) {
             struct validate_row *other = &table->row[o];
-            if (other->series == row->series && other->throughput > 0 && is_base(other, row->base))
+            if (other->series != row->series || !(other->throughput > 0))
+                continue;
+            row->has_larger |= other->gpus > row->gpus;
+            if (is_base(other, row->base))
                 row->base = other;
         }
     }
@@ -225,6 +228,8 @@ static const char *exclusion_of(const struct validate_row *row)
         return row->model->source;
     if (!(row->throughput > 0))
         return "no throughput is published";
+    if (base == row && row->has_larger)
+        return "its series is predicted from it";
     if (!base || base == row)
         return "its series has nothing smaller to predict it from";
     if (!(row->gpus >= 1 && row->gpus == floor(row->gpus) && row->gpus <= 65536))
