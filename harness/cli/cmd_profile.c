@@ -50,8 +50,16 @@ static bool is_fixed(const struct dpb_settings *flags, const char *name, const c
     return !setting || (setting->value_count == 1 && strcmp(setting->values[0], value) == 0);
 }
 
-static dpb_status check_settings(const struct dpb_settings *flags)
+static dpb_status check_settings(const struct dpb_registry *registry,
+                                 const struct dpb_settings *flags)
 {
+    const struct dpb_setting *device = dpb_settings_find(flags, "device");
+
+    if (device && dpb_registry_is_virtual(registry, device->values[0])) {
+        dpb_error("--device %s: nothing can be measured there", device->values[0]);
+        dpb_log_hint("make the profile on a real device");
+        return DPB_ERR_USAGE;
+    }
     if (!is_fixed(flags, "ranks", "1") || !is_fixed(flags, "repeats", "1") ||
         !is_fixed(flags, "accumulate", "1") || dpb_settings_find(flags, "strategy")) {
         dpb_error("dpbench profile: measures one rank without a strategy, one micro-batch a step");
@@ -81,7 +89,7 @@ static dpb_status make_plan(const struct dpb_registry *registry,
                                          .name = "profile"};
     dpb_status st;
 
-    DPB_TRY(check_settings(&line->experiment));
+    DPB_TRY(check_settings(registry, &line->experiment));
     DPB_TRY_GOTO(st, dpb_settings_override(&flags, &line->experiment), out);
     DPB_TRY_GOTO(st, add_default(registry, &flags, "ranks", "1"), out);
     DPB_TRY_GOTO(st, add_default(registry, &flags, "strategy", "none"), out);
@@ -91,19 +99,6 @@ static dpb_status make_plan(const struct dpb_registry *registry,
 out:
     dpb_settings_release(&flags);
     return st;
-}
-
-static dpb_status check_plan(const struct dpb_registry *registry, const struct dpb_plan *plan)
-{
-    const struct dpb_experiment *e = dpb_config_struct(plan->cells[0].config, "experiment");
-
-    if (dpb_registry_is_virtual(registry, e->device)) {
-        dpb_error("--device %s: nothing can be measured there", e->device);
-        dpb_log_hint("make the profile on a real device");
-        return DPB_ERR_USAGE;
-    }
-    DPB_TRY(dpb_driver_preflight(registry, plan));
-    return dpb_memory_check_plan(registry, plan);
 }
 
 /* ---- from its records to the profile ---- */
@@ -242,7 +237,8 @@ static dpb_status run(const struct dpb_registry *registry, const struct dpb_comm
         return DPB_ERR_USAGE;
     }
     DPB_TRY(make_plan(registry, line, &plan));
-    DPB_TRY_GOTO(st, check_plan(registry, &plan), out);
+    DPB_TRY_GOTO(st, dpb_driver_preflight(registry, &plan), out);
+    DPB_TRY_GOTO(st, dpb_memory_check_plan(registry, &plan), out);
     DPB_TRY_GOTO(st, dpb_run_folder_new(o->folder[0] ? o->folder : NULL, plan.name, &folder), out);
     DPB_TRY_GOTO(st, run_plan(registry, &plan, folder), out);
     st = write_profile(registry, &plan, folder, o->out);
