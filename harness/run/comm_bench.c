@@ -86,9 +86,11 @@ const struct dpb_option_table dpb_comm_bench_table = {"experiment", "", option_r
                                                       sizeof(option_rows) / sizeof(option_rows[0]),
                                                       sizeof(struct dpb_comm_bench_options)};
 
-static bool is_ours(const char *kind)
+/* The device and comm "sim" of training steps have options that collectives alone do not heed:
+ * here they are others. */
+static bool is_ours(const char *kind, const char *owner)
 {
-    return strcmp(kind, "comm") == 0 || strcmp(kind, "device") == 0;
+    return (strcmp(kind, "comm") == 0 || strcmp(kind, "device") == 0) && !comm_sim_is_device(owner);
 }
 
 const struct dpb_option_set *dpb_comm_bench_option_set(const struct dpb_registry *registry)
@@ -101,10 +103,10 @@ const struct dpb_option_set *dpb_comm_bench_option_set(const struct dpb_registry
     tables[set.table_count++] = &dpb_comm_bench_table;
     const struct dpb_option_set *all = registry->options;
     for (size_t i = 0; i < all->part_count && set.part_count < PARTS_MAX; i++)
-        if (is_ours(all->parts[i].kind))
+        if (is_ours(all->parts[i].kind, all->parts[i].name))
             parts[set.part_count++] = all->parts[i];
     for (size_t i = 0; i < all->table_count && set.table_count < TABLES_MAX; i++)
-        if (is_ours(all->tables[i]->kind))
+        if (is_ours(all->tables[i]->kind, all->tables[i]->owner))
             tables[set.table_count++] = all->tables[i];
     if (set.part_count + 2 <= PARTS_MAX && set.table_count < TABLES_MAX) {
         parts[set.part_count++] = (struct dpb_part_name){

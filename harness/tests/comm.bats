@@ -247,3 +247,13 @@ END
     assert_usage_error
     assert_output 'at most 64'
 }
+
+@test "comm --help: device sim is there once, with the options that collectives heed" {
+    dpbench comm --help
+    assert_exit 0
+    [ "$(grep -c -- '--machine TEXT' <<<"$output")" -eq 1 ]
+    refute_output 'sim,[[:space:]]+sim'
+    refute_output '--noise-rank'
+    dpbench comm --device sim --machine dgx-a100 --slow-by 10%
+    assert_usage_error
+}
