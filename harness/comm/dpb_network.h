@@ -66,7 +66,8 @@ enum dpb_network_origin {
     DPB_ORIGIN_MEASURED,     /* a point of a curve */
     DPB_ORIGIN_INTERPOLATED, /* between two */
     DPB_ORIGIN_EXTRAPOLATED, /* beyond what was measured, `by` so much */
-    DPB_ORIGIN_ASSUMED       /* a closed form with assumed shares */
+    DPB_ORIGIN_ASSUMED       /* a closed form with assumed shares, or a share of a curve of
+                                all-reduces */
 };
 const char *dpb_network_origin_text(enum dpb_network_origin origin);
 

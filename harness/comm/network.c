@@ -330,8 +330,9 @@ static bool from_curves(const struct dpb_network *network, const struct shape *s
 
 /* ---- all of it ---- */
 
-/* Without curves of its own: its share of an all-reduce, if that was measured by a ring. What an
- * all-to-all sends between nodes is no share of that. */
+/* Without curves of its own: its share of an all-reduce, if that was measured by a ring; an
+ * assumption, and never more than the all-reduce, which does more. What an all-to-all sends between
+ * nodes is no share of that. */
 static bool from_all_reduce(const struct dpb_network *network, const struct shape *shape,
                             struct dpb_network_time *time)
 {
@@ -344,8 +345,10 @@ static bool from_all_reduce(const struct dpb_network *network, const struct shap
         (shape->kind == DPB_COLL_ALL_TO_ALL && shape->nodes > 1) ||
         !from_curves(network, &all_reduce, time))
         return false;
-    time->ns = fmax(time->ns * share_of_all_reduce(shape->kind, shape->ranks),
-                    shape->nodes > 1 ? network->between.floor_ns : network->inside.floor_ns);
+    const double floor_ns = shape->nodes > 1 ? network->between.floor_ns : network->inside.floor_ns;
+    time->ns = fmin(time->ns,
+                    fmax(time->ns * share_of_all_reduce(shape->kind, shape->ranks), floor_ns));
+    time->origin = DPB_ORIGIN_ASSUMED;
     return true;
 }
 

@@ -260,6 +260,33 @@ static void test_all_to_all_shares_the_nics_of_a_node(void **state)
     assert_near(time.ns, 7 * (3000 + GIB / 8 / 240));
 }
 
+static void test_parts_of_a_measured_all_reduce(void **state)
+{
+    /* A floor that was assumed too high: no part takes longer than the whole. */
+    const struct dpb_network_curve curve = {
+            .kind = DPB_COLL_ALL_REDUCE,
+            .ranks = 8,
+            .nodes = 1,
+            .count = 2,
+            .bytes = {32768, GIB},
+            .ns = {40000, 10e6},
+            .source = "A100",
+    };
+    struct dpb_network measured = plain;
+    struct dpb_network_time half;
+
+    (void)state;
+    measured.curves = &curve;
+    measured.curve_count = 1;
+    assert_int_equal(dpb_network_time(&measured, DPB_COLL_REDUCE_SCATTER, 8, 32768, &half), DPB_OK);
+    assert_near(half.ns, 40000);
+    assert_int_equal(dpb_network_time(&measured, DPB_COLL_REDUCE_SCATTER, 8, GIB, &half), DPB_OK);
+    assert_near(half.ns, 5e6);
+    /* It was not measured. */
+    assert_int_equal(half.origin, DPB_ORIGIN_ASSUMED);
+    assert_string_equal(half.source, "A100");
+}
+
 /* ---- measured curves, each point predicted by the others ---- */
 
 #define SYSTEMS_MAX 8
@@ -350,6 +377,7 @@ int main(void)
             cmocka_unit_test(test_one_large_size_is_no_latency),
             cmocka_unit_test(test_latency_grows_with_the_logarithm_of_nodes),
             cmocka_unit_test(test_all_to_all_shares_the_nics_of_a_node),
+            cmocka_unit_test(test_parts_of_a_measured_all_reduce),
             cmocka_unit_test(test_leave_one_out),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
