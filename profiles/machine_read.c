@@ -437,6 +437,10 @@ static void check_needed(struct reading *reading, const struct dpb_yaml *root)
                     figure_rows[needed[i]].help);
     if (dpb_machine_has(machine, DPB_FIGURE_NICS) != dpb_machine_has(machine, DPB_FIGURE_NIC_RATE))
         mistake(reading, root, "\"between.nics\" and \"between.rate\" belong together");
+    if (dpb_machine_has(machine, DPB_FIGURE_NVLS_RANKS) !=
+        dpb_machine_has(machine, DPB_FIGURE_NVLS_SHARE))
+        mistake(reading, root,
+                "\"inside.nvls-from-ranks\" and \"inside.nvls-share\" belong together");
     if (machine->accelerators_per_node > 1 && !dpb_machine_has(machine, DPB_FIGURE_INSIDE_RATE))
         mistake(reading, root, "%d accelerators per node, and \"inside.rate\" is missing",
                 machine->accelerators_per_node);

@@ -127,6 +127,8 @@ static void test_mistakes_are_named(void **state)
     assert_refused(HEAD NEEDED "compute.bf16: {value: nanTFLOPS, source: s}\n", "compute.bf16");
     assert_refused(HEAD NEEDED "name: again\n", "m.yaml");
     assert_refused(HEAD NEEDED "between.nics: {value: 8, source: s}\n", "belong together");
+    assert_refused(HEAD NEEDED "inside.nvls-from-ranks: {value: 4, source: s}\n",
+                   "\"inside.nvls-share\" belong together");
     assert_refused(HEAD "memory: {value: 80GB, source: s}\n", "\"memory-rate\" is missing");
     assert_refused("version: 2\n", "version \"2\"");
     assert_refused("[1, 2]\n", "a map of keys and values");
