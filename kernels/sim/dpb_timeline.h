@@ -3,7 +3,7 @@
  * One timeline is all ranks. Each has a compute stream and a host, whose clocks are arrays with one
  * entry per rank; what the ranks transfer together (a collective) happens once, in the order of its
  * start, from when the last rank is ready. That is exact for ranks that execute the same sequence,
- * and costs O(ranks) per operator.
+ * and costs O(ranks) per operator; ranks that nothing makes different are one.
  *
  * Compute and transfers slow each other down while both run (piecewise constant rates): compute
  * goes at 1 / (1 + compute_slowdown), the transfer at 1 / (1 + slowdown). A transfer goes at one

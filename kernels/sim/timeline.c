@@ -16,9 +16,11 @@ struct transfer {
 
 struct dpb_timeline {
     struct dpb_timeline_config config;
-    double *clock;       /* [ranks] when the compute stream has done all that was launched */
-    double *host;        /* [ranks] but for host_ns, the part that all have in common */
-    double *factor;      /* [ranks] of this step: an operator takes alone_ns times this */
+    int lanes;           /* the ranks, or 1 for all of them when nothing makes them differ */
+    int watched;         /* the lane of the watched rank */
+    double *clock;       /* [lanes] when the compute stream has done all that was launched */
+    double *host;        /* [lanes] but for host_ns, the part that all have in common */
+    double *factor;      /* [lanes] of this step: an operator takes alone_ns times this */
     double mean_factor;  /* of those */
     double host_ns;      /* since `host` was written */
     double channel_ns;   /* when the last transfer that has ended did */
@@ -63,12 +65,17 @@ static dpb_status check(const struct dpb_timeline_config *config)
     return DPB_OK;
 }
 
+static bool are_alike(const struct dpb_timeline_noise *noise)
+{
+    return noise->rank_sd == 0 && noise->tail_share == 0 && noise->slow_ranks == 0;
+}
+
 dpb_status dpb_timeline_new(const struct dpb_timeline_config *config, dpb_timeline **timeline)
 {
     DPB_TRY(check(config));
-    const size_t ranks = (size_t)config->ranks;
+    const size_t lanes = are_alike(&config->noise) ? 1 : (size_t)config->ranks;
     dpb_timeline *t = calloc(1, sizeof(*t));
-    double *arrays = malloc(3 * ranks * sizeof(*arrays));
+    double *arrays = malloc(3 * lanes * sizeof(*arrays));
 
     if (!t || !arrays) {
         free(t);
@@ -77,11 +84,13 @@ dpb_status dpb_timeline_new(const struct dpb_timeline_config *config, dpb_timeli
         return DPB_ERR_NO_MEMORY;
     }
     t->config = *config;
+    t->lanes = (int)lanes;
+    t->watched = lanes > 1 ? config->watched : 0;
     t->clock = arrays;
-    t->host = arrays + ranks;
-    t->factor = arrays + 2 * ranks;
+    t->host = arrays + lanes;
+    t->factor = arrays + 2 * lanes;
     t->mean_factor = 1;
-    for (size_t r = 0; r < ranks; r++) {
+    for (size_t r = 0; r < lanes; r++) {
         t->clock[r] = t->host[r] = 0;
         t->factor[r] = 1;
     }
@@ -115,7 +124,7 @@ static double exponential(struct dpb_rng *rng)
 void dpb_timeline_step_begin(dpb_timeline *timeline, int64_t step)
 {
     const struct dpb_timeline_noise *noise = &timeline->config.noise;
-    const int ranks = timeline->config.ranks;
+    const int lanes = timeline->lanes;
     struct dpb_rng rng, common_rng;
     double sum = 0;
 
@@ -123,20 +132,20 @@ void dpb_timeline_step_begin(dpb_timeline *timeline, int64_t step)
     dpb_rng_init(&common_rng, timeline->config.seed, COMMON_STREAM + (uint64_t)step);
     const double common =
             noise->common_sd > 0 ? 1 + noise->common_sd * dpb_rng_normal(&common_rng) : 1;
-    for (int r = 0; r < ranks; r++) {
+    for (int r = 0; r < lanes; r++) {
         double factor = 1;
 
         if (noise->rank_sd > 0)
             factor += noise->rank_sd * dpb_rng_normal(&rng);
         if (noise->tail_share > 0 && dpb_rng_uniform(&rng) < noise->tail_share)
             factor += noise->tail_mean * exponential(&rng);
-        if (r >= ranks - noise->slow_ranks)
+        if (r >= lanes - noise->slow_ranks)
             factor *= 1 + noise->slow_by;
         factor *= common;
         timeline->factor[r] = factor > 0 ? factor : 0;
         sum += timeline->factor[r];
     }
-    timeline->mean_factor = sum / ranks;
+    timeline->mean_factor = sum / lanes;
 }
 
 /* ---- transfers beside compute ---- */
@@ -259,7 +268,7 @@ void dpb_timeline_wait(dpb_timeline *timeline, int64_t transfer)
 {
     const double end_ns = dpb_timeline_finish(timeline, transfer);
 
-    for (int r = 0; r < timeline->config.ranks; r++)
+    for (int r = 0; r < timeline->lanes; r++)
         timeline->clock[r] = fmax(timeline->clock[r], end_ns);
 }
 
@@ -302,26 +311,26 @@ void dpb_timeline_host(dpb_timeline *timeline, double ns)
 
 void dpb_timeline_compute(dpb_timeline *timeline, double alone_ns, struct dpb_timeline_span *span)
 {
-    const int ranks = timeline->config.ranks, watched = timeline->config.watched;
+    const int lanes = timeline->lanes, watched = timeline->watched;
     double *clock = timeline->clock;
     const double *host = timeline->host, *factor = timeline->factor;
     double from_ns = 0;
 
     timeline->host_ns += timeline->config.launch_ns;
     const double launched_ns = timeline->host_ns;
-    for (int r = 0; r < ranks; r++) {
+    for (int r = 0; r < lanes; r++) {
         const double at_ns = host[r] + launched_ns;
         clock[r] = clock[r] > at_ns ? clock[r] : at_ns;
         from_ns += clock[r];
     }
-    from_ns /= ranks;
+    from_ns /= lanes;
     const double mean_ns = alone_ns * timeline->mean_factor;
     const double took_ns = beside_transfers(timeline, from_ns, mean_ns) - from_ns;
     const double stretched_ns = mean_ns > 0 ? alone_ns * (took_ns / mean_ns) : 0;
 
     if (span)
         span->start_ns = clock[watched];
-    for (int r = 0; r < ranks; r++)
+    for (int r = 0; r < lanes; r++)
         clock[r] += stretched_ns * factor[r];
     if (span)
         span->end_ns = clock[watched];
@@ -333,14 +342,14 @@ void dpb_timeline_compute(dpb_timeline *timeline, double alone_ns, struct dpb_ti
 
 void dpb_timeline_host_wait_compute(dpb_timeline *timeline)
 {
-    for (int r = 0; r < timeline->config.ranks; r++)
+    for (int r = 0; r < timeline->lanes; r++)
         timeline->host[r] = fmax(timeline->host[r] + timeline->host_ns, timeline->clock[r]);
     timeline->host_ns = 0;
 }
 
 void dpb_timeline_host_until(dpb_timeline *timeline, double until_ns)
 {
-    for (int r = 0; r < timeline->config.ranks; r++)
+    for (int r = 0; r < timeline->lanes; r++)
         timeline->host[r] = fmax(timeline->host[r] + timeline->host_ns, until_ns);
     timeline->host_ns = 0;
 }
@@ -349,24 +358,24 @@ void dpb_timeline_host_until(dpb_timeline *timeline, double until_ns)
 
 double dpb_timeline_host_ns(const dpb_timeline *timeline)
 {
-    return timeline->host[timeline->config.watched] + timeline->host_ns;
+    return timeline->host[timeline->watched] + timeline->host_ns;
 }
 
 double dpb_timeline_watched_ns(const dpb_timeline *timeline)
 {
-    return timeline->clock[timeline->config.watched];
+    return timeline->clock[timeline->watched];
 }
 
 double dpb_timeline_rank_ns(const dpb_timeline *timeline, int rank)
 {
-    return timeline->clock[rank];
+    return timeline->clock[timeline->lanes > 1 ? rank : 0];
 }
 
 double dpb_timeline_last_ns(const dpb_timeline *timeline)
 {
     double last_ns = timeline->clock[0];
 
-    for (int r = 1; r < timeline->config.ranks; r++)
+    for (int r = 1; r < timeline->lanes; r++)
         last_ns = timeline->clock[r] > last_ns ? timeline->clock[r] : last_ns;
     return last_ns;
 }
@@ -375,18 +384,18 @@ double dpb_timeline_mean_ns(const dpb_timeline *timeline)
 {
     double sum_ns = 0;
 
-    for (int r = 0; r < timeline->config.ranks; r++)
+    for (int r = 0; r < timeline->lanes; r++)
         sum_ns += timeline->clock[r];
-    return sum_ns / timeline->config.ranks;
+    return sum_ns / timeline->lanes;
 }
 
 void dpb_timeline_align(dpb_timeline *timeline)
 {
     dpb_timeline_host_wait_compute(timeline);
     double last_ns = 0;
-    for (int r = 0; r < timeline->config.ranks; r++)
+    for (int r = 0; r < timeline->lanes; r++)
         last_ns = fmax(last_ns, timeline->host[r]);
-    for (int r = 0; r < timeline->config.ranks; r++)
+    for (int r = 0; r < timeline->lanes; r++)
         timeline->clock[r] = timeline->host[r] = last_ns;
 }
 

@@ -318,6 +318,57 @@ static void test_transfers_that_fell_out_have_ended(void **state)
     dpb_timeline_free(timeline);
 }
 
+/* Ranks that are alike are kept as one: a slow rank that is not slower keeps them apart. */
+static double some_steps(int slow_ranks, double common_sd, bool in_thread)
+{
+    const struct dpb_timeline_config config = {
+            .ranks = 48,
+            .watched = 17,
+            .seed = 3,
+            .noise = {.common_sd = common_sd, .slow_ranks = slow_ranks},
+            .launch_ns = 700,
+            .in_thread = in_thread,
+    };
+    dpb_timeline *timeline;
+    double sum_ns;
+
+    assert_int_equal(dpb_timeline_new(&config, &timeline), DPB_OK);
+    for (int step = 1; step <= 5; step++) {
+        dpb_timeline_step_begin(timeline, step);
+        for (int op = 0; op < 6; op++) {
+            dpb_timeline_compute(timeline, 1000 * op, NULL);
+            const int64_t transfer = dpb_timeline_transfer(
+                    timeline, &(struct dpb_timeline_transfer){3000, 0.2, 0.1, 0});
+            dpb_timeline_compute(timeline, 2500, NULL);
+            if (op % 2)
+                dpb_timeline_wait(timeline, transfer);
+        }
+        dpb_timeline_host_wait_compute(timeline);
+        dpb_timeline_host_until(timeline, dpb_timeline_host_ns(timeline) + 10);
+        dpb_timeline_align(timeline);
+    }
+    assert_int_equal(dpb_timeline_ranks(timeline), 48);
+    sum_ns = dpb_timeline_last_ns(timeline) + 2 * dpb_timeline_mean_ns(timeline) +
+             4 * dpb_timeline_watched_ns(timeline) + 8 * dpb_timeline_rank_ns(timeline, 47) +
+             16 * dpb_timeline_host_ns(timeline) + 32 * dpb_timeline_busy_ns(timeline) +
+             64 * dpb_timeline_alone_ns(timeline);
+    dpb_timeline_free(timeline);
+    return sum_ns;
+}
+
+static void test_ranks_that_are_alike_are_one(void **state)
+{
+    (void)state;
+    for (int in_thread = 0; in_thread < 2; in_thread++) {
+        for (double common_sd = 0; common_sd < 0.1; common_sd += 0.05) {
+            const double one = some_steps(0, common_sd, in_thread);
+            const double apart = some_steps(1, common_sd, in_thread);
+            if (!(fabs(one / apart - 1) < 1e-12))
+                fail_msg("%.17g and %.17g", one, apart);
+        }
+    }
+}
+
 static void test_refuses_what_makes_no_sense(void **state)
 {
     const struct dpb_timeline_config bad[] = {
@@ -349,6 +400,7 @@ int main(void)
             cmocka_unit_test(test_rare_delays_matter_at_scale),
             cmocka_unit_test(test_same_seed_same_times),
             cmocka_unit_test(test_transfers_that_fell_out_have_ended),
+            cmocka_unit_test(test_ranks_that_are_alike_are_one),
             cmocka_unit_test(test_refuses_what_makes_no_sense),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
