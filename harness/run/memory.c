@@ -199,6 +199,7 @@ void dpb_step_shape_of(const struct dpb_registry *registry, const dpb_config *co
                        struct dpb_optimizer_config *optimizer, struct dpb_step_shape *shape)
 {
     const struct dpb_experiment *e = dpb_config_struct(config, "experiment");
+    const struct dpb_device_ops *device = dpb_registry_device(registry, e->device);
 
     *optimizer = dpb_experiment_optimizer(e);
     *shape = (struct dpb_step_shape){
@@ -210,6 +211,7 @@ void dpb_step_shape_of(const struct dpb_registry *registry, const dpb_config *co
             .bucket_given = dpb_config_is_explicit(config, "bucket"),
             .ranks = (int)e->ranks,
             .ranks_per_node = (int)e->ranks_per_node,
+            .is_gpu = device && device->flags & DPB_DEVICE_ACCELERATOR,
             .accumulate = e->accumulate,
     };
 }
