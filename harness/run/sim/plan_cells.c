@@ -35,8 +35,7 @@ dpb_status plan_schedule_get(struct plan_schedules *schedules, int64_t batch,
                              const struct dpb_schedule **schedule)
 {
     const struct plan_question *question = schedules->question;
-    const struct dpb_experiment *e =
-            dpb_config_struct(question->cells.cells[0].config, "experiment");
+    const struct dpb_experiment *e = dpb_config_struct(question->cells[0], "experiment");
 
     for (int i = 0; i < schedules->count; i++) {
         *schedule = &schedules->items[i];

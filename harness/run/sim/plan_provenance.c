@@ -13,14 +13,13 @@
 
 static void set_list(const struct plan_question *question, const char *name, dpb_json *json)
 {
-    const struct dpb_plan *cells = &question->cells;
     dpb_json *list = dpb_json_array();
 
-    for (size_t c = 0; c < cells->cell_count; c++) {
+    for (size_t c = 0; c < question->cell_count; c++) {
         struct dpb_str text = {0};
         bool is_there = false;
 
-        if (dpb_config_text(cells->cells[c].config, name, &text) == DPB_OK && !text.failed) {
+        if (dpb_config_text(question->cells[c], name, &text) == DPB_OK && !text.failed) {
             for (size_t i = 0; i < dpb_json_size(list); i++)
                 is_there = is_there ||
                            strcmp(dpb_json_as_string(dpb_json_at(list, i), ""), text.text) == 0;
@@ -50,7 +49,7 @@ dpb_json *plan_question_json(const struct plan_question *question)
     static const char *const lists[] = {"workload", "precision", "optimizer", "ranks",
                                         "strategy", "bucket",    "accumulate"};
     const struct plan_options *o = question->options;
-    const dpb_config *first = question->cells.cells[0].config;
+    const dpb_config *first = question->cells[0];
     const struct dpb_experiment *e = dpb_config_struct(first, "experiment");
     dpb_json *json = dpb_json_object(), *machines = dpb_json_array();
 

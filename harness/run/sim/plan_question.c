@@ -94,49 +94,119 @@ static dpb_status add_default(const struct dpb_option_set *set, const char *name
     return dpb_settings_add(settings, set, name, text, "default of plan");
 }
 
-/* Has one of the strategies that are asked about buckets? */
-static bool has_buckets(const struct dpb_registry *registry, const struct dpb_settings *settings)
+/* Has the strategy an option of that name? */
+static bool has_option(const struct dpb_registry *registry, const char *strategy, const char *name)
 {
-    const struct dpb_setting *names = dpb_settings_find(settings, "strategy");
+    const struct dpb_strategy_ops *ops = dpb_registry_strategy(registry, strategy);
 
-    for (size_t s = 0; names && s < names->value_count; s++) {
-        const struct dpb_strategy_ops *ops = dpb_registry_strategy(registry, names->values[s]);
-
-        for (size_t r = 0; ops && ops->options && r < ops->options->row_count; r++)
-            if (strcmp(ops->options->rows[r].name, "bucket") == 0)
-                return true;
-    }
+    for (size_t r = 0; ops && ops->options && r < ops->options->row_count; r++)
+        if (strcmp(ops->options->rows[r].name, name) == 0)
+            return true;
     return false;
 }
 
-static dpb_status make_cells(struct plan_question *question, const char *name)
+static bool any_has_option(const struct dpb_registry *registry,
+                           const struct dpb_setting *strategies, const char *name)
+{
+    for (size_t s = 0; s < strategies->value_count; s++)
+        if (has_option(registry, strategies->values[s], name))
+            return true;
+    return false;
+}
+
+/* The options of cells, and what is taken where nobody says anything. */
+static dpb_status cell_settings(const struct plan_question *question, struct dpb_settings *settings)
 {
     const struct dpb_option_set *set = question->registry->options;
-    struct dpb_settings settings = {0};
-    dpb_status st = DPB_OK;
 
-    for (size_t i = 0; i < question->settings.count && st == DPB_OK; i++) {
+    for (size_t i = 0; i < question->settings.count; i++) {
         const struct dpb_setting *setting = &question->settings.items[i];
 
         if (!plan_option_is_own(setting->name))
-            st = dpb_settings_add_list(&settings, set, setting->name,
-                                       (const char *const *)setting->values, setting->value_count,
-                                       setting->origin);
+            DPB_TRY(dpb_settings_add_list(settings, set, setting->name,
+                                          (const char *const *)setting->values,
+                                          setting->value_count, setting->origin));
     }
-    DPB_KEEP(st, add_default(set, "ranks", RANKS_DEFAULT, &settings));
-    DPB_KEEP(st, add_default(set, "strategy", STRATEGIES_DEFAULT, &settings));
-    if (has_buckets(question->registry, &settings))
-        DPB_KEEP(st, add_default(set, "bucket", BUCKETS_DEFAULT, &settings));
-    DPB_KEEP(st, add_default(set, "device", question->registry->sim_device->name, &settings));
+    DPB_TRY(add_default(set, "ranks", RANKS_DEFAULT, settings));
+    DPB_TRY(add_default(set, "strategy", STRATEGIES_DEFAULT, settings));
+    if (any_has_option(question->registry, dpb_settings_find(settings, "strategy"), "bucket"))
+        DPB_TRY(add_default(set, "bucket", BUCKETS_DEFAULT, settings));
+    return add_default(set, "device", question->registry->sim_device->name, settings);
+}
+
+/* Of all settings those that act with one strategy. What acts with none of those that are asked
+ * about stays, and is refused. */
+static dpb_status settings_of(const struct plan_question *question, const struct dpb_settings *all,
+                              const char *strategy, struct dpb_settings *settings)
+{
+    const struct dpb_registry *registry = question->registry;
+    const struct dpb_setting *strategies = dpb_settings_find(all, "strategy");
+
+    for (size_t i = 0; i < all->count; i++) {
+        const struct dpb_setting *setting = &all->items[i];
+        const bool is_strategy = setting == strategies;
+        const char *const *values = is_strategy ? &strategy : (const char *const *)setting->values;
+
+        if (!has_option(registry, strategy, setting->name) &&
+            any_has_option(registry, strategies, setting->name))
+            continue;
+        DPB_TRY(dpb_settings_add_list(settings, registry->options, setting->name, values,
+                                      is_strategy ? 1 : setting->value_count, setting->origin));
+    }
+    return DPB_OK;
+}
+
+static dpb_status build_plan(struct plan_question *question, const struct dpb_settings *all,
+                             const char *strategy)
+{
+    struct dpb_settings settings = {0};
     const struct dpb_plan_input input = {
             .registry = question->registry,
             .flags = &settings,
             .sweep = true,
             .cores = dpb_host_cores(),
-            .name = name,
+            .name = question->name,
     };
+    dpb_status st = settings_of(question, all, strategy, &settings);
+
     if (st == DPB_OK)
-        st = dpb_plan_build(&input, &question->cells);
+        st = dpb_plan_build(&input, &question->plans[question->plan_count]);
+    question->plan_count += st == DPB_OK;
+    dpb_settings_release(&settings);
+    return st;
+}
+
+static dpb_status gather_cells(struct plan_question *question)
+{
+    size_t count = 0;
+
+    for (size_t p = 0; p < question->plan_count; p++)
+        count += question->plans[p].cell_count;
+    question->cells = calloc(count, sizeof(*question->cells));
+    if (!question->cells)
+        return no_memory();
+    for (size_t p = 0; p < question->plan_count; p++)
+        for (size_t c = 0; c < question->plans[p].cell_count; c++)
+            question->cells[question->cell_count++] = question->plans[p].cells[c].config;
+    return DPB_OK;
+}
+
+/* Strategy by strategy: lists of options that act with one of them are not multiplied by those of
+ * the others. */
+static dpb_status make_cells(struct plan_question *question)
+{
+    struct dpb_settings settings = {0};
+    dpb_status st = cell_settings(question, &settings);
+    const struct dpb_setting *strategies = dpb_settings_find(&settings, "strategy");
+
+    if (st == DPB_OK) {
+        question->plans = calloc(strategies->value_count, sizeof(*question->plans));
+        st = question->plans ? DPB_OK : no_memory();
+    }
+    for (size_t s = 0; st == DPB_OK && s < strategies->value_count; s++)
+        st = build_plan(question, &settings, strategies->values[s]);
+    if (st == DPB_OK)
+        st = gather_cells(question);
     dpb_settings_release(&settings);
     return st;
 }
@@ -170,34 +240,30 @@ static dpb_status check_strategy(const struct plan_question *question, const dpb
 /* Once for each strategy, on several ranks. */
 static dpb_status check_strategies(const struct plan_question *question)
 {
-    const struct dpb_plan *cells = &question->cells;
-
-    for (size_t c = 0; c < cells->cell_count; c++) {
-        const struct dpb_experiment *e = dpb_config_struct(cells->cells[c].config, "experiment");
+    for (size_t c = 0; c < question->cell_count; c++) {
+        const struct dpb_experiment *e = dpb_config_struct(question->cells[c], "experiment");
         bool is_known = e->ranks < 2;
 
         for (size_t before = 0; before < c && !is_known; before++) {
             const struct dpb_experiment *other =
-                    dpb_config_struct(cells->cells[before].config, "experiment");
+                    dpb_config_struct(question->cells[before], "experiment");
 
             is_known = other->ranks > 1 && strcmp(other->strategy, e->strategy) == 0;
         }
         if (!is_known)
-            DPB_TRY(check_strategy(question, cells->cells[c].config));
+            DPB_TRY(check_strategy(question, question->cells[c]));
     }
     return DPB_OK;
 }
 
 static dpb_status look_at_cells(struct plan_question *question)
 {
-    const struct dpb_plan *cells = &question->cells;
-    const struct dpb_experiment *first = dpb_config_struct(cells->cells[0].config, "experiment");
+    const struct dpb_experiment *first = dpb_config_struct(question->cells[0], "experiment");
 
     question->workload = dpb_registry_workload(question->registry, first->workload);
-    question->model =
-            question->workload->model(dpb_config_struct(cells->cells[0].config, "workload"));
-    for (size_t c = 0; c < cells->cell_count; c++) {
-        const struct dpb_experiment *e = dpb_config_struct(cells->cells[c].config, "experiment");
+    question->model = question->workload->model(dpb_config_struct(question->cells[0], "workload"));
+    for (size_t c = 0; c < question->cell_count; c++) {
+        const struct dpb_experiment *e = dpb_config_struct(question->cells[c], "experiment");
 
         if (strcmp(e->workload, first->workload) != 0 || e->precision != first->precision) {
             dpb_error("a plan is about one workload and precision, and this asks about more");
@@ -429,6 +495,7 @@ dpb_status plan_question_make(const struct dpb_capacity_input *input,
 
     *question = (struct plan_question){.registry = plan_registry(input->registry),
                                        .warnings = dpb_json_array()};
+    question->name = input->file ? input->file->name : input->name;
     if (input->file)
         DPB_TRY(take_file(set, input->file, &question->settings));
     DPB_TRY(dpb_settings_override(&question->settings, input->flags));
@@ -439,7 +506,7 @@ dpb_status plan_question_make(const struct dpb_capacity_input *input,
     DPB_TRY(check_named(question, "price"));
     DPB_TRY(check_named(question, "throughput"));
     DPB_TRY(check_use(question));
-    DPB_TRY(make_cells(question, input->file ? input->file->name : input->name));
+    DPB_TRY(make_cells(question));
     DPB_TRY(look_at_cells(question));
     return check_strategies(question);
 }
@@ -451,7 +518,10 @@ void plan_question_release(struct plan_question *question)
         dpb_machine_release(&question->machines[m].machine);
     }
     free(question->machines);
-    dpb_plan_release(&question->cells);
+    for (size_t p = 0; p < question->plan_count; p++)
+        dpb_plan_release(&question->plans[p]);
+    free(question->plans);
+    free(question->cells);
     dpb_config_free(question->config);
     dpb_settings_release(&question->settings);
     dpb_json_free(question->warnings);

@@ -26,7 +26,12 @@ struct plan_question {
     double target[DPB_TARGET_COUNT];
     struct plan_machine *machines;
     int machine_count;
-    struct dpb_plan cells; /* ranks, strategies, buckets, ... for each machine */
+    const char *name;
+    /* ranks, strategies, buckets, ... for each machine */
+    struct dpb_plan *plans; /* one per strategy, what the cells belong to */
+    size_t plan_count;
+    const dpb_config **cells;
+    size_t cell_count;
     const struct dpb_workload_ops *workload;
     const struct dpb_model *model;
     int64_t largest_batch; /* per accelerator, of all cells: that of the accelerator alone */

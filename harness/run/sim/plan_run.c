@@ -25,7 +25,7 @@ static const struct dpb_experiment *experiment(const struct plan_run *run, int c
 
 static int cell_count(const struct plan_run *run)
 {
-    return (int)run->question.cells.cell_count;
+    return (int)run->question.cell_count;
 }
 
 static struct plan_found *found_at(const struct plan_run *run, int machine, int cell)
@@ -371,7 +371,7 @@ static dpb_status report(struct plan_run *run, const struct dpb_capacity_input *
     DPB_TRY_GOTO(st, plan_answer_json(run, &answer), out);
     plan_warn_of_options(run);
     dpb_json_set_string(json, "schema", SCHEMA);
-    dpb_json_set_string(json, "name", run->question.cells.name);
+    dpb_json_set_string(json, "name", run->question.name);
     dpb_json_set_int(json, "asked_at_s", input->now_s);
     dpb_json_set_string(json, "currency", "USD");
     dpb_json_set(json, "question", plan_question_json(&run->question));
@@ -396,7 +396,7 @@ out:
 static dpb_status alloc_tables(struct plan_run *run)
 {
     const size_t machines = (size_t)run->question.machine_count;
-    const size_t all = machines * run->question.cells.cell_count;
+    const size_t all = machines * run->question.cell_count;
 
     run->schedules = calloc(machines, sizeof(*run->schedules));
     run->alone_ns = calloc(machines, sizeof(*run->alone_ns));

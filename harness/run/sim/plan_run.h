@@ -28,7 +28,7 @@ struct plan_run {
 
 static inline const dpb_config *plan_config(const struct plan_run *run, int cell)
 {
-    return run->question.cells.cells[cell].config;
+    return run->question.cells[cell];
 }
 
 /* A simulation of a cell, of undisturbed steps on the machine's own network. */

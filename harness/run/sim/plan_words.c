@@ -113,7 +113,7 @@ static bool is_sharded(const struct plan_run *run, const char *strategy)
 static int whole_that_does_not_fit(const struct plan_run *run,
                                    const struct dpb_capacity_option *option)
 {
-    const int cells = (int)run->question.cells.cell_count;
+    const int cells = (int)run->question.cell_count;
 
     for (int c = 0; c < cells; c++) {
         const struct dpb_experiment *e = dpb_config_struct(plan_config(run, c), "experiment");
@@ -129,7 +129,7 @@ static int whole_that_does_not_fit(const struct plan_run *run,
 static void say_sharding(const struct plan_run *run, const struct dpb_capacity_option *option,
                          dpb_json *sentences)
 {
-    const int cells = (int)run->question.cells.cell_count;
+    const int cells = (int)run->question.cell_count;
     const int cell = whole_that_does_not_fit(run, option);
     struct dpb_str text = {0};
 
