@@ -137,16 +137,18 @@ static void print_summary(const dpb_json *report)
     printf("%" PRId64 " of %" PRId64 " rows predicted from the smallest run of their series\n",
            whole(report, "rows_in_scope"), whole(report, "rows"));
     printf("median absolute error %.1f points (target %.0f: %s), with constants fitted elsewhere "
-           "%.1f\n",
+           "%.1f; perfect scaling would be off by %.1f\n",
            real(report, "median_abs_error_points"), DPB_VALIDATE_MEDIAN_POINTS,
            verdict(report, "median_abs_error_points"),
-           real(report, "held_out_median_abs_error_points"));
+           real(report, "held_out_median_abs_error_points"),
+           real(report, "perfect_scaling_median_abs_error_points"));
     printf("every source held out: at most %.0f points %s\n", DPB_VALIDATE_HELD_OUT_POINTS,
            verdict(report, "held_out_median_abs_error_points"));
-    printf("ranking of strategies: %.1f %% of %" PRId64 " pairs (target %.0f %%: %s); by "
-           "efficiency alone %.1f %% of %" PRId64 "\n",
+    printf("ranking of strategies: %.1f %% of %" PRId64 " pairs (target %.0f %%: %s), %.1f %% as "
+           "their smallest runs alone have it; by efficiency %.1f %% of %" PRId64 "\n",
            100 * real(report, "ranking_agreement"), whole(report, "ranking_pairs"),
            100 * DPB_VALIDATE_RANKING, verdict(report, "ranking_agreement"),
+           100 * real(report, "ranking_agreement_smallest_runs"),
            100 * real(report, "ranking_agreement_efficiency"),
            whole(report, "ranking_pairs_efficiency"));
 }

@@ -93,3 +93,29 @@ fitted = {row["constant"]: float(row["all"]) for row in csv.DictReader(open("con
 assert constants == fitted, (constants, fitted)
 END
 }
+
+@test "scenario bert-horovod-hundreds: a machine that falls off after two nodes is warned about" {
+    sweep=$BATS_TEST_DIRNAME/../../bench/sweeps/bert-horovod-hundreds.yaml
+    "$DPBENCH" plan "$sweep" --samples-to-quality 461242368 --deadline 1d --ranks 16,32 \
+        --compression none --price 2USD/h@2026-12-01 -o plan
+    run grep -E 'aws-p4d: 2 nodes look fine and 4 do not' plan/report.md
+    assert_exit 0
+}
+
+@test "scenario bert-horovod-hundreds: simulated, two nodes of it look fine and four do not" {
+    sweep=$BATS_TEST_DIRNAME/../../bench/sweeps/bert-horovod-hundreds.yaml
+    dpbench_stdout simulate "$sweep" --ranks 8,16,32 --compression none -o run
+    assert_exit 0
+    python3 - <<'END'
+import json
+rate = {}
+for line in open("run/records.jsonl"):
+    record = json.loads(line)
+    config = record["config"]
+    rate[config["machine"], config["ranks"]] = record["samples_step_ns"]
+median = {key: sorted(steps)[len(steps) // 2] for key, steps in rate.items()}
+assert median["aws-p4d", 16] < 1.1 * median["aws-p4d", 8], median
+assert median["aws-p4d", 32] > 1.2 * median["aws-p4d", 16], median
+assert median["dgx-a100", 32] < 1.1 * median["dgx-a100", 8], median
+END
+}

@@ -26,6 +26,11 @@ static const char *source_of(const struct validate_row *row)
     return row->project;
 }
 
+static const char *table_of(const struct validate_row *row)
+{
+    return row->source;
+}
+
 static const char *model_of(const struct validate_row *row)
 {
     return row->model->name;
@@ -37,7 +42,7 @@ static const char *strategy_of(const struct validate_row *row)
 }
 
 struct errors {
-    double *points, *held_out; /* absolute; room for all rows */
+    double *points, *held_out, *perfect; /* absolute; room for all rows */
 };
 
 static dpb_json *errors_json(const struct validate_table *table, struct errors *errors,
@@ -53,6 +58,7 @@ static dpb_json *errors_json(const struct validate_table *table, struct errors *
         if (row->exclusion || (group && strcmp(group(row), name) != 0))
             continue;
         errors->points[count] = fabs(error_points(row));
+        errors->perfect[count] = 100 * fabs(1 - row->published);
         errors->held_out[count++] = 100 * fabs(row->held_out - row->published);
         if (fabs(error_points(row)) > fabs(worst))
             worst = error_points(row);
@@ -61,6 +67,8 @@ static dpb_json *errors_json(const struct validate_table *table, struct errors *
     dpb_json_set_real(json, "median_abs_error_points", dpb_stats_median(errors->points, count));
     dpb_json_set_real(json, "held_out_median_abs_error_points",
                       dpb_stats_median(errors->held_out, count));
+    dpb_json_set_real(json, "perfect_scaling_median_abs_error_points",
+                      dpb_stats_median(errors->perfect, count));
     dpb_json_set_real(json, "worst_error_points", worst);
     return json;
 }
@@ -156,14 +164,13 @@ static dpb_json *exclusions_json(const struct validate_table *table)
 
 static bool are_rivals(const struct validate_row *a, const struct validate_row *b)
 {
-    return !a->exclusion && !b->exclusion && strcmp(a->system, b->system) != 0 &&
+    return !a->exclusion && !b->exclusion && strcmp(strategy_of(a), strategy_of(b)) != 0 &&
            strcmp(a->project, b->project) == 0 && strcmp(a->gpu, b->gpu) == 0 &&
            strcmp(a->interconnect, b->interconnect) == 0 && a->model == b->model &&
            a->gpus == b->gpus && a->batch == b->batch && a->is_reduced == b->is_reduced &&
            a->is_stored == b->is_stored;
 }
 
-/* Published and predicted, of accelerators with their base's throughput or with equal ones. */
 struct order {
     int64_t pairs, agree;
 };
@@ -177,14 +184,21 @@ static void compare(double published_a, double published_b, double predicted_a, 
     order->agree += (published_a > published_b) == (predicted_a > predicted_b);
 }
 
+static double share(const struct order *order)
+{
+    return order->pairs ? (double)order->agree / (double)order->pairs : NAN;
+}
+
 static double of_one(const struct validate_row *row)
 {
     return row->base->throughput / row->base->gpus;
 }
 
-static void rank(const struct validate_table *table, struct order *throughput,
-                 struct order *efficiency)
+/* By throughput, as predicted and as the smallest runs alone have it; and by efficiency. */
+static void set_ranking(dpb_json *json, const struct validate_table *table, double *agreement)
 {
+    struct order throughput = {0}, smallest = {0}, efficiency = {0};
+
     for (size_t i = 0; i < table->count; i++) {
         for (size_t j = 0; j < i; j++) {
             const struct validate_row *a = &table->row[i], *b = &table->row[j];
@@ -192,25 +206,15 @@ static void rank(const struct validate_table *table, struct order *throughput,
             if (!are_rivals(a, b))
                 continue;
             compare(a->throughput, b->throughput, a->predicted * of_one(a),
-                    b->predicted * of_one(b), throughput);
-            compare(a->published, b->published, a->predicted, b->predicted, efficiency);
+                    b->predicted * of_one(b), &throughput);
+            compare(a->throughput, b->throughput, of_one(a), of_one(b), &smallest);
+            compare(a->published, b->published, a->predicted, b->predicted, &efficiency);
         }
     }
-}
-
-static double share(const struct order *order)
-{
-    return order->pairs ? (double)order->agree / (double)order->pairs : NAN;
-}
-
-static void set_ranking(dpb_json *json, const struct validate_table *table, double *agreement)
-{
-    struct order throughput = {0}, efficiency = {0};
-
-    rank(table, &throughput, &efficiency);
     *agreement = share(&throughput);
     dpb_json_set_int(json, "ranking_pairs", throughput.pairs);
     dpb_json_set_real(json, "ranking_agreement", *agreement);
+    dpb_json_set_real(json, "ranking_agreement_smallest_runs", share(&smallest));
     dpb_json_set_int(json, "ranking_pairs_efficiency", efficiency.pairs);
     dpb_json_set_real(json, "ranking_agreement_efficiency", share(&efficiency));
 }
@@ -259,15 +263,17 @@ dpb_json *validate_report(const struct validate_table *table, const struct valid
                           bool *targets_hold)
 {
     struct errors errors = {calloc(table->count + 1, sizeof(double)),
+                            calloc(table->count + 1, sizeof(double)),
                             calloc(table->count + 1, sizeof(double))};
     dpb_json *report = NULL;
     double agreement;
 
-    if (errors.points && errors.held_out) {
+    if (errors.points && errors.held_out && errors.perfect) {
         report = errors_json(table, &errors, NULL, NULL);
         dpb_json_set_string(report, "file", table->csv.file);
         dpb_json_set_int(report, "rows", (int64_t)table->count);
         dpb_json_set(report, "per_source", groups_json(table, &errors, source_of));
+        dpb_json_set(report, "per_table", groups_json(table, &errors, table_of));
         dpb_json_set(report, "per_model", groups_json(table, &errors, model_of));
         dpb_json_set(report, "per_strategy", groups_json(table, &errors, strategy_of));
         set_ranking(report, table, &agreement);
@@ -279,5 +285,6 @@ dpb_json *validate_report(const struct validate_table *table, const struct valid
     }
     free(errors.points);
     free(errors.held_out);
+    free(errors.perfect);
     return report;
 }
