@@ -278,8 +278,10 @@ static dpb_status take_records(struct measurement *m, int s, int64_t pair, const
 {
     char *whole = dpb_path_join(m->config->folder, folder);
     struct dpb_records records = {0};
-    dpb_status st = whole ? dpb_records_read_begun(whole, &records) : DPB_ERR_NO_MEMORY;
+    dpb_status st = whole ? DPB_OK : DPB_ERR_NO_MEMORY;
 
+    if (whole && access(whole, F_OK) == 0) /* a launch that was refused makes no folder */
+        st = dpb_records_read_begun(whole, &records);
     free(whole);
     if (st == DPB_OK && records.count != 1) {
         dpb_error("a launch of the %s ended with status %d and left %zu records, not 1",

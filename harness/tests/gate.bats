@@ -1,0 +1,239 @@
+#!/usr/bin/env bats
+# dpbench gate: decisions on runs that are there, on runs it makes, and what it writes.
+
+load helper
+
+# A side made of one real record: side NAME FACTOR [RUNS] [EDIT]. Steps are scaled, with a noise of
+# 0.3 % from run to run that the name seeds; EDIT is Python on the record r of run i.
+side() {
+    mkdir -p "$1"
+    python3 - "$@" <<'PY'
+import json, random, sys
+name, factor, runs = sys.argv[1], float(sys.argv[2]), int((sys.argv + [6] * 3)[3])
+edit = sys.argv[4] if len(sys.argv) > 4 else ""
+random.seed(name)
+lines = []
+for i in range(runs):
+    r = json.loads(open("real/records.jsonl").readline())
+    r["run_id"], r["repeat"], r["order"] = name, i, i
+    scale = factor * (1 + random.gauss(0, 0.003))
+    r["samples_step_ns"] = [int(1e6 * scale * (1 + 0.001 * (s % 5))) for s in range(40)]
+    exec(edit)
+    lines.append(json.dumps(r, separators=(",", ":")) + "\n")
+open(name + "/records.jsonl", "w").writelines(lines)
+PY
+}
+
+# One launch with just enough steps for a gate.
+short=(--data synthetic --workload mnist-mlp --batch-per-rank 8 --steps 20 --warmup 2
+    --trace-steps 0 --probe-retries 0)
+
+real() {
+    "$DPBENCH" run --data synthetic --workload mnist-mlp --batch-per-rank 8 --steps 20 --warmup 2 \
+        --trace-steps 2 --probe-retries 0 -o real >/dev/null 2>&1
+}
+
+@test "equal sides pass, a slower one fails, a better one passes and says so" {
+    real
+    side a 1 && side b 1 && side c 1.1 && side d 0.9
+    dpbench gate b --baseline a
+    assert_exit 0
+    assert_output '^PASS$'
+    dpbench gate c --baseline a
+    assert_exit 1
+    assert_output '^FAIL  *(step-time|throughput)'
+    dpbench gate d --baseline a
+    assert_exit 0
+    assert_output 'refresh the baseline'
+}
+
+@test "few runs are inconclusive, and --inconclusive says what that is" {
+    real
+    side a 1 2 && side b 1 2
+    dpbench gate b --baseline a
+    assert_exit 5
+    assert_output '^INCONCLUSIVE$'
+    dpbench gate b --baseline a --inconclusive fail
+    assert_exit 1
+    dpbench gate b --baseline a --inconclusive pass
+    assert_exit 0
+}
+
+@test "no baseline, no sides, a baseline that is not there, the run itself: never a pass" {
+    real
+    side a 1
+    dpbench gate a
+    assert_exit 2
+    assert_output 'nothing to be compared with'
+    dpbench gate a --baseline none
+    assert_exit 3
+    dpbench gate a --baseline a
+    assert_exit 5
+    assert_output 'same record'
+    : >empty
+    dpbench gate a --baseline empty
+    assert_exit 5
+}
+
+@test "a failed run, a missing rank's record and a loss that is not finite are errors" {
+    real
+    side a 1
+    side b 1 6 'r.update(status="failed", reason="rank 1 died", samples_step_ns=[]) if i == 2 else 0'
+    dpbench gate b --baseline a
+    assert_exit 5
+    assert_output 'a run is failed: rank 1 died'
+    side c 1 6 'r["verified"]["loss_finite"] = i != 3'
+    dpbench gate c --baseline a
+    assert_exit 5
+    assert_output 'not finite'
+    side e 1 6 'r["samples_step_ns"] = r["samples_step_ns"][:12]'
+    dpbench gate e --baseline a
+    assert_exit 5
+    assert_output 'steps after'
+}
+
+@test "what was made differently is refused, unless it is allowed, which the report names" {
+    real
+    side a 1
+    side b 1 6 'r["fingerprint"] = "other"; r["config"]["lr"] = 7; r["series"] += " x"'
+    dpbench gate b --baseline a
+    assert_exit 5
+    assert_output 'REFUSED'
+    assert_output 'lr: 0.0[0-9]*, 7'
+    dpbench gate b --baseline a --allow-diff lr,fingerprint --json r.json
+    assert_exit 0
+    assert_output 'allowed to differ: lr'
+    assert_json r.json 'len(d["allowed_differences"])' 2
+    side c 1 6 'r["config"]["workload"] = "renamed"; r["series"] += " y"'
+    dpbench gate c --baseline a
+    assert_exit 5
+    assert_output 'no such cell'
+}
+
+@test "sides one after the other are told, and refused when order is required" {
+    real
+    side a 1 6 'r["time_utc"] = "2026-12-01T10:0%d:00.000Z" % i'
+    side b 1 6 'r["time_utc"] = "2026-12-01T11:0%d:00.000Z" % i'
+    dpbench gate b --baseline a
+    assert_exit 0
+    assert_output 'before all of the other'
+    dpbench gate b --baseline a --require-interleaved
+    assert_exit 5
+    assert_output 'REFUSED'
+}
+
+@test "counters must agree exactly, and only chosen metrics decide" {
+    real
+    side a 1
+    side b 1.3 6 'r["communication"]["wire_bytes_per_step"] += 4'
+    dpbench gate b --baseline a --metrics wire-bytes,collectives
+    assert_exit 1
+    assert_output 'differs by 4'
+    dpbench gate b --baseline a --metrics wire-bytes,collectives --margin wire-bytes=4
+    assert_exit 0
+    assert_output 'FAIL \(advisory\)  *step-time'
+    dpbench gate b --baseline a --metrics wire-byte
+    assert_exit 2
+    dpbench gate b --baseline a --margin step-time-median=lots
+    assert_exit 2
+}
+
+@test "targets: kept, broken, undecidable, with the records' hashes" {
+    real
+    side a 1
+    printf 'step-time-median: "<= 10ms"\ncost-per-epoch: "<= 1000 USD"\nprice: "2 USD/h"\n' >good.yaml
+    dpbench gate a --targets good.yaml --json r.json
+    assert_exit 0
+    line=$(head -n 1 a/records.jsonl | tr -d '\n' | sha256sum | cut -c1-64)
+    # the hash is that of the record as dpbench writes it, which is the line itself
+    assert_json r.json 'd["targets"][0]["records_sha256"][0]' "$line"
+    printf 'step-time-median: "<= 10us"\n' >bad.yaml
+    dpbench gate a --targets bad.yaml
+    assert_exit 1
+    printf 'energy-per-sample: "<= 1 J"\n' >unknown.yaml
+    dpbench gate a --targets unknown.yaml
+    assert_exit 1
+    assert_output 'no record can decide it'
+    printf 'step-time-median: "<= soon"\n' >none.yaml
+    dpbench gate a --targets none.yaml
+    assert_exit 2
+    dpbench gate a --targets missing.yaml
+    assert_exit 3
+}
+
+@test "JSON, JUnit, Markdown, annotations and Prometheus are well-formed" {
+    real
+    side a 1 && side b 1.1
+    dpbench gate b --baseline a --json r.json --junit r.xml --markdown r.md --prometheus r.prom \
+        --github
+    assert_exit 1
+    assert_output '^::error title=dpbench gate::'
+    assert_json r.json 'd["schema"], d["outcome"]' '["dpb.gate/1", "FAIL"]'
+    run python3 -c '
+import sys, xml.etree.ElementTree as e
+root = e.parse("r.xml").getroot()
+suite = root.find("testsuite")
+cases = suite.findall("testcase")
+assert int(suite.get("tests")) == len(cases) > 5
+assert int(suite.get("failures")) == len(suite.findall("testcase/failure")) > 0
+assert all(c.get("name") and c.get("classname") for c in cases)
+import re
+for line in open("r.prom"):
+    assert re.fullmatch(r"# (HELP|TYPE) .*|[a-z_]+\{[a-z]+=\".*\"\} [-+0-9.e]+", line.rstrip()), line
+assert len(open("r.md", "rb").read()) <= 65536
+'
+    assert_exit 0
+    dpbench gate b --baseline a --json nowhere/r.json
+    assert_exit 3
+}
+
+@test "the gate tests itself, calibrates and plans" {
+    real
+    side a 1 12
+    dpbench gate a --self-test
+    assert_exit 0
+    assert_output 'FAIL .*step-time-median'
+    dpbench gate a --self-test --inject 0.1%
+    assert_exit 1
+    assert_output 'cannot fail'
+    dpbench gate calibrate a
+    assert_output 'may block'
+    side few 1 5
+    dpbench gate calibrate few
+    assert_exit 5
+    assert_output '10 are needed'
+    dpbench gate plan --sd 1% --mde 2% --power 0.9
+    assert_exit 0
+    assert_output '^6 runs a side'
+    dpbench gate plan --from a
+    assert_exit 0
+    dpbench gate plan
+    assert_exit 2
+}
+
+@test "measure interleaves fresh processes A B B A, and decides on pairs" {
+    dpbench gate measure "${short[@]}" --runs 3 --candidate-options '--bucket 1MiB' \
+        --metrics buckets -o m --json r.json
+    assert_exit 0
+    assert_json m/records.jsonl '[r["gate"]["side"][0] for r in d]' '["b", "c", "c", "b", "b", "c"]'
+    assert_json m/records.jsonl 'len({r["device"]["ranks"][0]["pid"] for r in d})' 6
+    assert_json m/records.jsonl 'd[1]["gate"]["differs"]' '["bucket"]'
+    assert_json r.json 'd["findings"][0]["order"]' pairs
+    assert_json r.json 'd["allowed_differences"]' '["bucket: 26214400, 1048576"]'
+    # more real work per step is a failure that pairs show
+    dpbench gate measure "${short[@]}" --runs 3 \
+        --candidate-options '--accumulate 3' --allow-diff global-batch \
+        --metrics step-time-median -o w
+    assert_exit 1
+    assert_output 'FAIL  *step-time-median'
+}
+
+@test "measure refuses what cannot be measured" {
+    dpbench gate measure "${quick[@]}" --candidate-build nowhere -o m
+    assert_exit 3
+    dpbench gate measure "${quick[@]}" --candidate-options '--no-such-option 1' -o n
+    assert_exit 2
+    assert_output 'hint: '
+    dpbench gate b --baseline a --workload mnist-mlp
+    assert_exit 2
+}
