@@ -86,8 +86,8 @@ dpb_status dpb_schedule_from_profile(const struct dpb_model *model, const char *
                                      const struct dpb_profile *profile, int64_t samples,
                                      struct dpb_schedule *schedule);
 
-/* Which layer an operator belongs to ("conv1.bwd-weights": the layer "conv1"), and in which pass;
- * -1: none of that name. `pass` is -1 for what is neither ("optimizer"). */
+/* Which layer an operator belongs to ("conv1.bwd-weights": the layer "conv1"), -1: none of that
+ * name; and in which pass, -1: its name does not tell ("ln_1.add", "sgd"). */
 int dpb_profile_layer_of(const struct dpb_profile *profile, const char *operator_name, int *pass);
 
 #ifdef __cplusplus

@@ -56,7 +56,8 @@ static int find_layer(const struct dpb_profile *profile, const char *name, size_
     return -1;
 }
 
-/* "layer1.0.conv1.bwd-data": up to the last point it is the layer, after it the pass. */
+/* "layer1.0.conv1.bwd-data": up to the last point it is the layer, after it the pass, or what both
+ * passes have ("add", "drop", "cast"). */
 int dpb_profile_layer_of(const struct dpb_profile *profile, const char *operator_name, int *pass)
 {
     const char *point = strrchr(operator_name, '.');
@@ -68,8 +69,6 @@ int dpb_profile_layer_of(const struct dpb_profile *profile, const char *operator
         *pass = DPB_PASS_FORWARD;
     else if (strncmp(point + 1, "bwd", 3) == 0)
         *pass = DPB_PASS_BACKWARD;
-    else
-        return -1;
     return find_layer(profile, operator_name, (size_t)(point - operator_name));
 }
 

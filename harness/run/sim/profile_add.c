@@ -62,24 +62,30 @@ static dpb_status note_unmapped(struct dpb_profile *profile, const char *name)
     return DPB_OK;
 }
 
-/* An operator of a pass that is no layer's own (the loss) counts to the layer before it: the last
- * one that had an operator; the backward pass begins where the forward pass has ended. */
-static dpb_status column_of(struct adding *adding, const struct dpb_event *event, int *last_layer,
-                            int *column)
+/* Where the time is that goes by: an operator whose name does not tell its pass belongs to the pass
+ * that is under way; one of a pass that is no layer's own (the loss) to the layer before it. The
+ * backward pass begins where the forward pass has ended. */
+struct place {
+    int layer, pass;
+};
+
+static dpb_status column_of(struct adding *adding, const struct dpb_event *event,
+                            struct place *place, int *column)
 {
     int pass, layer = dpb_profile_layer_of(adding->profile, event->name, &pass);
 
-    if (event->kind == DPB_EVENT_DATA || pass < 0) {
+    if (event->kind == DPB_EVENT_DATA || (pass < 0 && layer < 0)) {
         *column =
                 column_of_part(adding, event->kind == DPB_EVENT_DATA ? PART_DATA : PART_OPTIMIZER);
         return DPB_OK;
     }
-    if (layer < 0) {
+    if (layer < 0)
         DPB_TRY(note_unmapped(adding->profile, event->name));
-        layer = *last_layer;
-    }
-    *last_layer = layer;
-    *column = column_of_layer(layer, pass);
+    if (layer >= 0)
+        place->layer = layer;
+    if (pass >= 0)
+        place->pass = pass;
+    *column = column_of_layer(place->layer, place->pass);
     return DPB_OK;
 }
 
@@ -97,7 +103,7 @@ static dpb_status add_step(struct adding *adding, const struct dpb_event *step,
                            struct dpb_event *found)
 {
     int64_t cursor_ns = step->start_ns;
-    int last_layer = 0;
+    struct place place = {0, DPB_PASS_FORWARD};
     size_t count = 0;
 
     for (size_t i = 0; i < adding->count; i++) {
@@ -115,7 +121,7 @@ static dpb_status add_step(struct adding *adding, const struct dpb_event *step,
 
         if (end_ns <= cursor_ns)
             continue;
-        DPB_TRY(column_of(adding, &found[i], &last_layer, &column));
+        DPB_TRY(column_of(adding, &found[i], &place, &column));
         add(adding, column, (double)(end_ns - cursor_ns));
         cursor_ns = end_ns;
     }

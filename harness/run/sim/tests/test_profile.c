@@ -34,11 +34,12 @@ static struct dpb_event event(enum dpb_event_kind kind, const char *name, int64_
 /* One step of 1000 ns with gaps; operators of two layers, a loss, an optimizer. */
 static size_t one_step(const char *first, const char *last, struct dpb_event *events)
 {
-    static char fwd[2][64], bwd[2][64];
+    static char fwd[2][64], bwd[2][64], add[64];
     size_t count = 0;
 
     snprintf(fwd[0], sizeof(fwd[0]), "%s.fwd", first);
     snprintf(fwd[1], sizeof(fwd[1]), "%s.fwd-stats", last);
+    snprintf(add, sizeof(add), "%s.add", first);
     snprintf(bwd[0], sizeof(bwd[0]), "%s.bwd-weights", last);
     snprintf(bwd[1], sizeof(bwd[1]), "%s.bwd-weights", first);
     events[count++] = event(DPB_EVENT_STEP, "step", 0, 1000);
@@ -48,7 +49,8 @@ static size_t one_step(const char *first, const char *last, struct dpb_event *ev
     events[count++] = event(DPB_EVENT_COMPUTE, fwd[1], 150, 250); /* 120 */
     events[count++] = event(DPB_EVENT_COMPUTE, "loss.fwd", 260, 300);
     events[count++] = event(DPB_EVENT_COMPUTE, bwd[0], 400, 600);
-    events[count++] = event(DPB_EVENT_COMPUTE, bwd[1], 610, 800);
+    events[count++] = event(DPB_EVENT_COMPUTE, bwd[1], 610, 700);
+    events[count++] = event(DPB_EVENT_COMPUTE, add, 700, 800); /* of the pass under way */
     events[count++] = event(DPB_EVENT_COMPUTE, "sgd", 800, 950);
     return count;
 }
