@@ -128,7 +128,7 @@ print([str(p["available"]).lower() for p in json.load(sys.stdin) if p["name"] ==
 @test "libraries that are missing or no such libraries: doctor names each, and goes on" {
     need_module
     DPB_CUDNN_LIBRARY=/nowhere/libcudnn.so DPB_CUBLASLT_LIBRARY=/nowhere/libcublasLt.so \
-        DPBENCH_NCCL_LIBRARY=$MODULES/libdpb_gone.so DPB_CUPTI_LIBRARY=/nowhere/libcupti.so \
+        DPB_NCCL_LIBRARY=$MODULES/libdpb_gone.so DPB_CUPTI_LIBRARY=/nowhere/libcupti.so \
         dpbench doctor --device cuda
     assert_output 'fail +cuBLASLt +cuBLASLt: /nowhere/libcublasLt.so: cannot open shared object'
     assert_output 'warn +cuDNN +cuDNN: /nowhere/libcudnn.so: cannot open'

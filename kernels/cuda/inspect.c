@@ -118,7 +118,7 @@ static void inspect_nccl(struct inspection *in)
             DPB_LIBRARY_SYMBOL(versions, ncclGetVersion)};
     static const struct dpb_library library = {"NCCL",
                                                names,
-                                               "DPBENCH_NCCL_LIBRARY",
+                                               "DPB_NCCL_LIBRARY",
                                                "install it, or add its folder to LD_LIBRARY_PATH",
                                                symbols,
                                                1};

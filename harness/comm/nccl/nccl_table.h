@@ -63,7 +63,7 @@ struct dpb_nccl_table {
                                  ncclComm_t comm, cudaStream_t stream);
 };
 
-/* The library's table, opened at the first call (environment DPBENCH_NCCL_LIBRARY: its path), or
+/* The library's table, opened at the first call (environment DPB_NCCL_LIBRARY: its path), or
  * the one that a test installed. DPB_ERR_UNAVAILABLE with one line in `why`: not found, lacks a
  * function, older than DPB_NCCL_VERSION_MIN or of another major version than nccl.h. Logs nothing.
  * Safe from several threads. */

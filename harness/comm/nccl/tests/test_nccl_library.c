@@ -53,7 +53,7 @@ static void test_other_library(void **state)
     if (pid == 0) {
         const struct dpb_nccl_table *table = NULL;
         char why[512] = "";
-        setenv("DPBENCH_NCCL_LIBRARY", "libm.so.6", 1);
+        setenv("DPB_NCCL_LIBRARY", "libm.so.6", 1);
         dpb_status st = dpb_nccl_table_get(&table, why, sizeof(why));
         _exit(st == DPB_ERR_UNAVAILABLE && !table && strstr(why, "NCCL has no function nccl") ? 0
                                                                                               : 1);
