@@ -381,15 +381,19 @@ static void check(const struct workload_case *of, const struct strategy_case *st
 
 /* ---- tests ---- */
 
+/* DPB_TESTS_FULL=1: 200 seeds in all, which .ci/run wants; without, each pair with one of its four.
+ */
 #define SEEDS_OF_A_PAIR 4
-#define PAIRS           50 /* 200 seeds in all */
+#define PAIRS           50
 
 static void test_training(void **state)
 {
+    const int seeds = dpb_tests_full() ? SEEDS_OF_A_PAIR : 1;
+
     (void)state;
     for (int i = 0; i < PAIRS; i++)
         check(&cases[(i + i / (int)STRATEGIES) % (int)CASES], &strategies[i % (int)STRATEGIES],
-              1 + i % RANKS_MAX, false, (uint64_t)(1 + i * SEEDS_OF_A_PAIR), SEEDS_OF_A_PAIR);
+              1 + i % RANKS_MAX, false, (uint64_t)(1 + i * SEEDS_OF_A_PAIR), seeds);
 }
 
 /* Gradients are integers: nothing is rounded, and every bit is the CPU's. */
@@ -411,13 +415,18 @@ static void test_graphs(void **state)
 
 /* In how many schedules a wait that is left out shows: other parameters, an error, or a process
  * that is ended because it touched what it must not. */
-#define PLANT_SEEDS 10
+#define PLANT_SEEDS_MAX 10
 
 struct findings {
     int deaths, errors, differences;
     int64_t calls;
     char text[512]; /* of one of them */
 };
+
+static int plant_seeds(void)
+{
+    return dpb_tests_full() ? PLANT_SEEDS_MAX : PLANT_SEEDS_MAX / 2;
+}
 
 static struct findings find(enum fake_cuda_plant plant)
 {
@@ -429,7 +438,7 @@ static struct findings find(enum fake_cuda_plant plant)
     run->on_fakes = true;
     run->plant = plant;
     run->timeout_ns = INT64_C(3000000000);
-    for (int i = 1; i <= PLANT_SEEDS; i++) {
+    for (int i = 1; i <= plant_seeds(); i++) {
         int dead;
 
         run->seed = (uint64_t)i;
@@ -464,16 +473,16 @@ static void test_missing_waits(void **state)
         print_message("%s: %lld calls do nothing; found in %d of %d schedules: other parameters "
                       "%d, an error %d, a process ended %d; %s\n",
                       fake_cuda_plant_text(plants[i]), (long long)findings.calls, count,
-                      PLANT_SEEDS, findings.differences, findings.errors, findings.deaths,
+                      plant_seeds(), findings.differences, findings.errors, findings.deaths,
                       findings.text);
-        assert_true(count > PLANT_SEEDS / 2);
+        assert_true(count > plant_seeds() / 2);
     }
 }
 
 /* Of the calls of rank 0, from opening to closing, one fails: it is said, by text, or changes
  * nothing (a version, a plan that another one stands in for, what is destroyed); nothing leaks, and
  * nobody hangs. FAKE_EVERY_CALL=1 in the environment: every one of them. */
-#define FAILURES 30
+#define FAILURES (dpb_tests_full() ? 30 : 10)
 
 static void fail_calls(int ranks, int failures)
 {

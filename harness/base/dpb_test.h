@@ -14,6 +14,7 @@
 
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -35,5 +36,14 @@
         printf("SKIP: %s\n", (why));                                                               \
         exit(77);                                                                                  \
     } while (0)
+
+/* DPB_TESTS_FULL=1 in the environment: tests whose whole matrix takes minutes run all of it, and
+ * not the part that has every value of each of its axes. */
+static inline bool dpb_tests_full(void)
+{
+    const char *full = getenv("DPB_TESTS_FULL");
+
+    return full && strcmp(full, "1") == 0;
+}
 
 #endif
