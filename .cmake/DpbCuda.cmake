@@ -10,8 +10,9 @@
 #   dpb_cuda_headers   include folders of everything found, as system headers
 #   dpb_cuda_flags     what nvcc is told for every .cu file
 
-set(DPBENCH_CUDA AUTO CACHE STRING "The CUDA module: AUTO, ON or OFF")
-set_property(CACHE DPBENCH_CUDA PROPERTY STRINGS AUTO ON OFF)
+set(DPBENCH_CUDA AUTO CACHE STRING
+    "The CUDA module: AUTO, ON, OFF, or HOST (its C code and tests as AUTO, no kernels and no module)")
+set_property(CACHE DPBENCH_CUDA PROPERTY STRINGS AUTO ON OFF HOST)
 set(DPBENCH_CUDA_ARCHITECTURES "80-real;90-real;100-real;90-virtual" CACHE STRING
     "GPUs that the CUDA module is compiled for; newer ones translate the virtual one")
 
@@ -72,6 +73,8 @@ if(NOT DPBENCH_CUDA STREQUAL "OFF")
         message(FATAL_ERROR "DPBENCH_CUDA=ON, but: ${missing}")
     elseif(missing)
         dpb_feature("CUDA module" FALSE "not built: ${missing}")
+    elseif(DPBENCH_CUDA STREQUAL "HOST")
+        dpb_feature("CUDA module" FALSE "not built: DPBENCH_CUDA=HOST")
     elseif(DPB_SANITIZE)
         # Its libraries know nothing of sanitizers; its host code is tested without it.
         dpb_feature("CUDA module" FALSE "not built with sanitizers")
