@@ -9,7 +9,9 @@
  *    GB/s with 4 of them, 37 with 5, 46 with 6, 135 with 8). Across nodes one of k' nodes does:
  *    the latency grows with log2 k, the rest as what the flat ring's closed form has for the bytes,
  *    at the share of it that was measured. Told with k / k'.
- * 3. Else the closed forms, at assumed shares of the links' rates, and never below the floor.
+ * 3. Else the closed forms, at assumed shares of the links' rates, and never below the floor: over
+ *    nodes the flat ring or a double tree, 2 (g-1) a + 2 ceil(log2 k) ax + 2 S / 0.85 B, whichever
+ *    is faster, as NCCL chooses (its model has the 0.85, src/graph/tuning.cc).
  *
  * Reduce-scatter and all-gather without curves of their own take half of an all-reduce; broadcast
  * and reduce as much as one with S instead of 2 (n-1)/n S; all-to-all inside a node (n-1)/n S over

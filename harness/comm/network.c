@@ -106,6 +106,22 @@ static double flat_ring_ns(const struct dpb_network *network, const struct shape
                   steps / shape->ranks * shape->bytes / rate);
 }
 
+/* Chains inside nodes, a double tree over them: a latency that grows with log2 of the nodes, for
+ * rates that are a little below a ring's. */
+#define TREE_SHARE 0.85
+
+static double tree_ns(const struct dpb_network *network, const struct shape *shape)
+{
+    const int full = (shape->ranks + shape->nodes - 1) / shape->nodes;
+    const double in = network->inside.bytes_per_s > 0 ? inside(network).bytes_per_s : INFINITY;
+    const double nics =
+            network->between.nics * network->between.bytes_per_s * network->between.share;
+
+    return 2 * (full - 1) * network->inside.latency_ns +
+           2 * ceil(log2(shape->nodes)) * network->between.latency_ns +
+           1e9 * 2 * shape->bytes / (TREE_SHARE * fmin(in, nics));
+}
+
 static double all_reduce_ns(const struct dpb_network *network, const struct shape *shape,
                             const char **name)
 {
@@ -118,10 +134,14 @@ static double all_reduce_ns(const struct dpb_network *network, const struct shap
                 2e9 * dpb_cost_ring_half(shape->per_node, shape->bytes, inside(network)) +
                 1e9 * dpb_cost_sharp(shape->nodes, shape->bytes, nics);
 
-        *name = network->sharp ? "SHARP between nodes" : "flat ring over nodes";
-        return fmax(floor_ns, network->sharp && network->inside.bytes_per_s > 0
-                                      ? sharp_ns
-                                      : flat_ring_ns(network, shape));
+        const double ring = flat_ring_ns(network, shape), tree = tree_ns(network, shape);
+
+        if (network->sharp && network->inside.bytes_per_s > 0) {
+            *name = "SHARP between nodes";
+            return fmax(floor_ns, sharp_ns);
+        }
+        *name = ring <= tree ? "flat ring over nodes" : "double tree over nodes";
+        return fmax(floor_ns, fmin(ring, tree));
     }
     if (network->nvls_from_ranks > 0 && shape->ranks >= network->nvls_from_ranks) {
         const struct dpb_coll_link link = {network->inside.latency_ns * 1e-9,
@@ -141,15 +161,11 @@ static double share_of_all_reduce(enum dpb_coll_kind kind, int ranks)
     return dpb_coll_busbw_factor(kind, ranks) / dpb_coll_busbw_factor(DPB_COLL_ALL_REDUCE, ranks);
 }
 
-/* A ring in any case: NVLS and SHARP are for all-reduce. */
+/* NVLS, SHARP and trees are for all-reduce. */
 static double ring_of(const struct dpb_network *network, const struct shape *shape)
 {
-    struct dpb_network plain = *network;
-    const char *name;
-
-    plain.nvls_from_ranks = 0;
-    plain.sharp = false;
-    return all_reduce_ns(&plain, shape, &name);
+    return shape->nodes > 1 ? flat_ring_ns(network, shape)
+                            : 1e9 * dpb_cost_ring(shape->ranks, shape->bytes, inside(network));
 }
 
 /* Across nodes. All g ranks of a node send through its NICs, each g (n-g)/n S bytes of it. */

@@ -55,6 +55,24 @@ static void test_closed_forms(void **state)
     assert_near(time.ns + 1, 1);
 }
 
+static void test_trees_over_many_nodes(void **state)
+{
+    const struct dpb_coll_link inside = {3e-6, 240e9}, nic = {15e-6, 36.5e9};
+    struct dpb_network_time time = time_of(&plain, 1024, 25 * MIB);
+
+    (void)state;
+    /* 128 nodes: 7 steps up and down, not 254 between nodes. */
+    assert_near(time.ns, 2 * 7 * 3000 + 2 * 7 * 15000 + 2 * 25 * MIB / (0.85 * 240));
+    assert_string_equal(time.source, "double tree over nodes");
+    assert_true(time.ns < 1e9 * dpb_cost_flat_ring(8, 128, 25 * MIB, inside, nic, 8));
+    time = time_of(&plain, 32, GIB);
+    assert_string_equal(time.source, "flat ring over nodes");
+    /* reduce-scatters have rings only */
+    assert_int_equal(dpb_network_time(&plain, DPB_COLL_REDUCE_SCATTER, 1024, 25 * MIB, &time),
+                     DPB_OK);
+    assert_near(time.ns, 0.5e9 * dpb_cost_flat_ring(8, 128, 25 * MIB, inside, nic, 8));
+}
+
 static void test_other_kinds_move_their_share(void **state)
 {
     struct dpb_network_time half, all = time_of(&plain, 8, GIB);
@@ -368,6 +386,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
             cmocka_unit_test(test_closed_forms),
+            cmocka_unit_test(test_trees_over_many_nodes),
             cmocka_unit_test(test_other_kinds_move_their_share),
             cmocka_unit_test(test_nvls_begins_where_it_does),
             cmocka_unit_test(test_every_input_moves_the_time),
