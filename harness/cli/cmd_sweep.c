@@ -1,12 +1,17 @@
 /* dpbench sweep: the cells of a sweep file and of the flags, in random interleaved order. */
 #include "dpb_cli.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
+#include "dpb_gate_report.h"
 #include "dpb_host.h"
 #include "dpb_log.h"
+#include "dpb_str.h"
 #include "dpb_sweep_file.h"
+#include "dpb_targets.h"
 
 struct sweep_options {
     char out[DPB_OPTION_TEXT_BYTES];
@@ -49,6 +54,76 @@ static dpb_status print_plan(const struct dpb_plan *plan, bool json)
     return st;
 }
 
+/* ---- targets ---- */
+
+#define TARGETS_FILE "targets.yaml" /* in the run's folder, so that a resumed run is judged too */
+
+static dpb_status read_targets(const struct dpb_sweep_file *file, struct dpb_targets *targets)
+{
+    for (size_t i = 0; i < file->target_count; i++)
+        DPB_TRY(dpb_targets_add(targets, file->targets[i].metric, file->targets[i].rule,
+                                file->targets[i].origin));
+    return DPB_OK;
+}
+
+/* Rules have been parsed by now, and hold no quotes. */
+static dpb_status keep_targets(const struct dpb_sweep_file *file, const char *folder)
+{
+    struct dpb_str text = {0};
+    char *path = dpb_path_join(folder, TARGETS_FILE);
+    dpb_status st = DPB_OK;
+
+    for (size_t i = 0; i < file->target_count; i++)
+        dpb_str_appendf(&text, "%s: \"%s\"\n", file->targets[i].metric, file->targets[i].rule);
+    if (!path || text.failed)
+        st = DPB_ERR_NO_MEMORY;
+    else if (text.length > 0)
+        st = dpb_file_write_atomic(path, text.text, text.length);
+    free(path);
+    dpb_str_release(&text);
+    return st;
+}
+
+static dpb_status judge(const char *folder, const struct dpb_targets *targets, FILE *to)
+{
+    struct dpb_gate_set set = {.price = NAN};
+    struct dpb_evidence_table evidence = {0};
+    struct dpb_gate_outcome outcome = {.evidence = &evidence};
+    dpb_status st;
+
+    DPB_TRY_GOTO(st, dpb_gate_set_read(folder, DPB_GATE_SIDE_ALL, targets->price, &set), out);
+    DPB_TRY_GOTO(st, dpb_targets_judge(targets, &set, NULL, &evidence), out);
+    outcome.verdict = evidence.verdict;
+    DPB_TRY_GOTO(st, dpb_gate_print(&outcome, to, 0), out);
+    if (evidence.verdict == DPB_VERDICT_FAIL)
+        st = DPB_ERR_CHECK;
+    else if (evidence.verdict != DPB_VERDICT_PASS)
+        st = DPB_ERR_NO_DATA;
+out:
+    dpb_evidence_release(&evidence);
+    dpb_gate_set_release(&set);
+    return st;
+}
+
+/* Targets of the run, when it has any; printed beside JSON, not into it. */
+static dpb_status judge_run(const char *folder, bool json)
+{
+    struct dpb_targets targets = {.price = NAN};
+    char *path = dpb_path_join(folder, TARGETS_FILE);
+    dpb_status st = path ? DPB_OK : DPB_ERR_NO_MEMORY;
+
+    if (path && access(path, F_OK) == 0) {
+        st = dpb_targets_read(path, &targets);
+        if (st == DPB_OK)
+            st = judge(folder, &targets, json ? stderr : stdout);
+        dpb_targets_release(&targets);
+    }
+    free(path);
+    return st;
+}
+
+/* ---- the verb ---- */
+
 /* Continuing takes its plan from the run: anything else on the command line would be ignored. */
 static dpb_status resume(const struct dpb_registry *registry, const struct dpb_command_line *line,
                          const struct sweep_options *o)
@@ -75,19 +150,11 @@ static dpb_status resume(const struct dpb_registry *registry, const struct dpb_c
                                          .resume = true,
                                          .json = o->json};
     st = dpb_execute(&execute);
+    if (st != DPB_ERR_INTERRUPTED)
+        DPB_KEEP(st, judge_run(o->resume, o->json));
 out:
     dpb_plan_release(&plan);
     return st;
-}
-
-/* A target that nobody checks would be a promise. */
-static dpb_status refuse_targets(const struct dpb_sweep_file *file)
-{
-    if (file->target_count == 0)
-        return DPB_OK;
-    dpb_error("%s: targets are not checked by this version", file->targets[0].origin);
-    dpb_log_hint("remove targets; the report has the numbers to compare with");
-    return DPB_ERR_USAGE;
 }
 
 static dpb_status read_file(const struct dpb_registry *registry,
@@ -110,6 +177,7 @@ static dpb_status run(const struct dpb_registry *registry, const struct dpb_comm
     if (o->resume[0])
         return resume(registry, line, o);
     struct dpb_sweep_file file = {0};
+    struct dpb_targets targets = {.price = NAN};
     struct dpb_plan plan = {0};
     char *folder = NULL;
     DPB_TRY(read_file(registry, line, &file));
@@ -122,7 +190,7 @@ static dpb_status run(const struct dpb_registry *registry, const struct dpb_comm
             .name = "sweep",
     };
     dpb_status st;
-    DPB_TRY_GOTO(st, refuse_targets(&file), out);
+    DPB_TRY_GOTO(st, read_targets(&file, &targets), out);
     DPB_TRY_GOTO(st, dpb_plan_build(&input, &plan), out);
     if (o->dry_run) {
         st = print_plan(&plan, o->json);
@@ -130,12 +198,16 @@ static dpb_status run(const struct dpb_registry *registry, const struct dpb_comm
     }
     DPB_TRY_GOTO(st, dpb_driver_preflight(registry, &plan), out);
     DPB_TRY_GOTO(st, dpb_run_folder_new(o->out[0] ? o->out : NULL, plan.name, &folder), out);
+    DPB_TRY_GOTO(st, keep_targets(&file, folder), out);
     dpb_info("%zu cells, %lld repeats, %zu launches, into %s", plan.cell_count,
              (long long)plan.repeats, plan.launch_count, folder);
     struct dpb_execute_config execute = {
             .registry = registry, .plan = &plan, .folder = folder, .json = o->json};
     st = dpb_execute(&execute);
+    if (st != DPB_ERR_INTERRUPTED)
+        DPB_KEEP(st, judge_run(folder, o->json));
 out:
+    dpb_targets_release(&targets);
     free(folder);
     dpb_plan_release(&plan);
     dpb_sweep_file_release(&file);

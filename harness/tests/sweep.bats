@@ -285,10 +285,29 @@ assert_file_mistake() {
     assert_json out/records.jsonl 'len(d)' 6
 }
 
-@test "targets, which nothing checks yet, are refused and not ignored" {
+@test "targets that are mistakes are refused before anything runs" {
     write_sweep
-    printf 'targets: {efficiency: ">= 99"}\n' >>sweep.yaml
-    assert_file_mistake 'targets'
+    printf 'targets: {eficiency: ">= 99"}\n' >>sweep.yaml
+    assert_file_mistake 'target eficiency'
+}
+
+@test "targets are judged after the run, and again when it is resumed" {
+    cat >sweep.yaml <<'END'
+version: 1
+name: aim
+base: {workload: mnist-mlp, data: synthetic, steps: 20, warmup: 2, trace-steps: 0, ranks: 1,
+       probe-retries: 0, repeats: 3}
+targets: {step-time-median: "<= 10s", loss: "<= 100"}
+END
+    dpbench sweep sweep.yaml -o kept
+    assert_exit 0
+    assert_output '^PASS  *step-time-median'
+    sed -i 's/10s/1us/' sweep.yaml
+    dpbench sweep sweep.yaml -o broken
+    assert_exit 1
+    assert_output '^FAIL  *step-time-median'
+    dpbench sweep --resume broken
+    assert_exit 1
 }
 
 @test "exclude that matches no cell is refused" {
