@@ -137,9 +137,10 @@ void dpb_plots_breakdown(const struct dpb_summary *summary, struct dpb_plot_list
         longest = append_rows(summary, cells, count, plot, &labels);
         append_script(plot, &labels, count, longest);
         dpb_str_appendf(&plot->caption,
-                        "%s, mean over the traced steps of all ranks. Communication that overlaps "
+                        "%s, mean over the traced steps of %s. Communication that overlaps "
                         "computation does not lengthen a step and is part of compute here.",
-                        title.failed ? "" : title.text);
+                        title.failed ? "" : title.text,
+                        cells[0]->simulated ? "rank 0" : "all ranks");
         if (count < traced)
             dpb_str_appendf(&plot->caption, " %zu more cells are in the table.", traced - count);
     }

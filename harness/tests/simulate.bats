@@ -136,6 +136,16 @@ YAML
     assert_output 'median error of 2 cells'
 }
 
+@test "profile: a measured sweep over ranks and buckets, replayed" {
+    DPBENCH="$DPBENCH" run "$BATS_TEST_DIRNAME/../../bench/replay.sh" replay --data synthetic --steps 6 --warmup 3 \
+        --probe-retries 0
+    assert_exit 0
+    assert_output 'median error of 4 cells'
+    assert_json replay/simulated/records.jsonl 'all(r["against"]["measured_step_ns"] > 0 for r in d)' true
+    # One bucket is ready when the backward pass ends: it hides less than several.
+    assert_json replay/simulated/records.jsonl 'max(r["against"]["predicted_step_ns"] for r in d) == [r["against"]["predicted_step_ns"] for r in d if r["axes"]["ranks"] == "2" and r["axes"]["bucket"] == "25MiB"][0]' true
+}
+
 @test "profile: what-if on other ranks, networks and precisions" {
     "$DPBENCH" profile --data synthetic --workload mnist-mlp --batch-per-rank 8 --steps 8 --warmup 3 \
         --trace-steps 3 --probe-retries 0 -o p.json --folder measured
