@@ -1,0 +1,126 @@
+/* mpi_call.c: barrier, exchange and buffers, called by the ranks' main threads. */
+#include "mpi_private.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "dpb_clock.h"
+#include "dpb_log.h"
+
+static dpb_status begin(struct dpb_mpi_comm *comm, const char *name,
+                        struct dpb_mpi_subject *subject)
+{
+    DPB_TRY(dpb_mpi_look(comm));
+    *subject = (struct dpb_mpi_subject){name, true, atomic_fetch_add(&comm->calls, 1) + 1, -1,
+                                        dpb_clock_now_ns() + comm->timeout_ns};
+    return DPB_OK;
+}
+
+static dpb_status gather(struct dpb_mpi_comm *comm, const char *name, const void *mine,
+                         size_t bytes, void *all)
+{
+    struct dpb_mpi_subject subject;
+    MPI_Request request;
+    DPB_TRY(begin(comm, name, &subject));
+    DPB_TRY(DPB_MPI_CALL(comm, &subject, MPI_Iallgather, mine, (int)bytes, MPI_BYTE, all,
+                         (int)bytes, MPI_BYTE, comm->meet, &request));
+    return dpb_mpi_await(comm, &request, 1, &subject);
+}
+
+dpb_status dpb_mpi_barrier(dpb_comm *handle)
+{
+    struct dpb_mpi_comm *comm = dpb_mpi_of(handle);
+    struct dpb_mpi_subject subject;
+    MPI_Request request;
+    DPB_TRY(begin(comm, "barrier", &subject));
+    DPB_TRY(DPB_MPI_CALL(comm, &subject, MPI_Ibarrier, comm->meet, &request));
+    return dpb_mpi_await(comm, &request, 1, &subject);
+}
+
+dpb_status dpb_mpi_exchange(dpb_comm *handle, const void *mine, size_t bytes, void *all)
+{
+    struct dpb_mpi_comm *comm = dpb_mpi_of(handle);
+    if (bytes == 0 || bytes > DPB_COMM_EXCHANGE_BYTES) {
+        dpb_error("rank %d: cannot exchange %zu bytes: 1 to %d are possible", comm->base.rank,
+                  bytes, DPB_COMM_EXCHANGE_BYTES);
+        dpb_log_hint("exchange larger data in pieces, or as a collective");
+        return DPB_ERR_USAGE;
+    }
+    return gather(comm, "exchange", mine, bytes, all);
+}
+
+/* All ranks must have said the same number. */
+static dpb_status agree(struct dpb_mpi_comm *comm, const char *name, int64_t mine)
+{
+    int64_t *all = calloc((size_t)comm->base.size, sizeof(*all));
+    dpb_status st = DPB_OK;
+    if (!all) {
+        dpb_error("rank %d: %s: out of memory", comm->base.rank, name);
+        return DPB_ERR_NO_MEMORY;
+    }
+    /* A gather that has failed may still write there. */
+    DPB_TRY(gather(comm, name, &mine, sizeof(mine), all));
+    for (int r = 0; r < comm->base.size && st == DPB_OK; r++)
+        if (all[r] != mine)
+            st = dpb_mpi_fail(
+                    comm, DPB_ERR_MISMATCH, "every rank must make the same calls in the same order",
+                    "rank %d: %s: ranks disagree: rank %d has %" PRId64 ", rank %d has %" PRId64,
+                    comm->base.rank, name, comm->base.rank, mine, r, all[r]);
+    free(all);
+    return st;
+}
+
+dpb_status dpb_mpi_buffer_alloc(dpb_comm *handle, size_t bytes, void **buffer)
+{
+    struct dpb_mpi_comm *comm = dpb_mpi_of(handle);
+    void *data = NULL;
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    if (bytes == 0 || comm->buffer_count == DPB_MPI_BUFFERS) {
+        dpb_error("rank %d: cannot allocate a buffer of %zu bytes: %s", comm->base.rank, bytes,
+                  bytes == 0 ? "it is empty" : "64 are there already");
+        return DPB_ERR_USAGE;
+    }
+    DPB_TRY(agree(comm, "buffer_alloc", (int64_t)bytes));
+    if (bytes > SIZE_MAX - page || posix_memalign(&data, page, (bytes + page - 1) / page * page))
+        return dpb_mpi_fail(comm, DPB_ERR_NO_MEMORY, NULL,
+                            "rank %d: buffer_alloc: no memory for %zu bytes", comm->base.rank,
+                            bytes);
+    memset(data, 0, (bytes + page - 1) / page * page);
+    comm->buffer[comm->buffer_count++] = (struct dpb_mpi_buffer){data, bytes};
+    *buffer = data;
+    return DPB_OK;
+}
+
+dpb_status dpb_mpi_buffer_free(dpb_comm *handle, void *buffer)
+{
+    struct dpb_mpi_comm *comm = dpb_mpi_of(handle);
+    if (comm->buffer_count == 0 || comm->buffer[comm->buffer_count - 1].data != buffer) {
+        dpb_error("rank %d: cannot free %p: it is not the newest buffer", comm->base.rank, buffer);
+        dpb_log_hint("buffers are freed in the opposite order of their allocation");
+        return DPB_ERR_USAGE;
+    }
+    DPB_TRY(agree(comm, "buffer_free", comm->buffer_count));
+    free(comm->buffer[--comm->buffer_count].data);
+    return DPB_OK;
+}
+
+bool dpb_mpi_buffer_has(const struct dpb_mpi_comm *comm, const void *at, int64_t bytes)
+{
+    uintptr_t first = (uintptr_t)at;
+    for (int i = 0; i < comm->buffer_count; i++) {
+        uintptr_t begin_at = (uintptr_t)comm->buffer[i].data;
+        if (first >= begin_at && first - begin_at <= comm->buffer[i].bytes &&
+            (size_t)bytes <= comm->buffer[i].bytes - (first - begin_at))
+            return true;
+    }
+    return false;
+}
+
+void dpb_mpi_buffers_free(struct dpb_mpi_comm *comm)
+{
+    while (comm->buffer_count > 0)
+        free(comm->buffer[--comm->buffer_count].data);
+}

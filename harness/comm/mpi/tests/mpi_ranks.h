@@ -1,0 +1,35 @@
+/* mpi_ranks.h: one rank of a test that mpirun starts. */
+#ifndef DPB_COMM_TEST_MPI_RANKS_H
+#define DPB_COMM_TEST_MPI_RANKS_H
+
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "dpb_comm_mpi.h"
+
+#define TEST_TIMEOUT_NS INT64_C(30000000000)
+
+struct self {
+    const struct dpb_comm_ops *ops;
+    dpb_comm *comm;
+    int rank, size;
+};
+
+/* A check that fails says where, and ends this rank: mpirun then ends the others. */
+#define RANK_TRUE(self, condition)                                                                 \
+    do {                                                                                           \
+        if (!(condition)) {                                                                        \
+            fprintf(stderr, "%s:%d: rank %d: not true: %s\n", __FILE__, __LINE__, (self)->rank,    \
+                    #condition);                                                                   \
+            exit(1);                                                                               \
+        }                                                                                          \
+    } while (0)
+
+/* Open the comm; the status of open() is checked unless `st` takes it. */
+void self_open(struct self *self, int algorithm, int progress, int64_t timeout_ns, dpb_status *st);
+
+/* How ranks fail (mpi_failures.c): true when there is a case of that name. */
+bool failure_run(struct self *self, const char *name);
+
+#endif
