@@ -311,7 +311,8 @@ static void add_breakdown(const dpb_json *plan, struct dpb_document *document)
     }
     dpb_document_paragraph(
             document, "Computing is what one accelerator with the largest batch would take; small "
-                      "batch, what computing takes beyond that. Latency and bandwidth are what the "
+                      "batch, what a smaller one takes beyond that; strategy, what it computes "
+                      "itself, such as copies into buckets. Latency and bandwidth are what the "
                       "network adds to a step, by simulating it without them. The last four "
                       "columns are shares of the network's time by where they are from.");
 }

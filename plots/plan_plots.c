@@ -266,6 +266,7 @@ static const struct {
 } parts[] = {
         {"ideal_ns", "computing", DPB_COLOUR_COMPUTE},
         {"small_batch_ns", "small batch", DPB_COLOUR_DATA},
+        {"strategy_ns", "strategy", DPB_COLOUR_OVERLAP_ON},
         {"latency_ns", "network latency", DPB_COLOUR_WAIT},
         {"bandwidth_ns", "network bandwidth", DPB_COLOUR_EXPOSED},
         {"stragglers_ns", "stragglers", DPB_COLOUR_IDLE},
@@ -312,8 +313,9 @@ static void add_breakdown(const dpb_json *plan, struct dpb_plot_list *list)
 
     if (!plot)
         return;
-    dpb_str_append(&plot->data, "# per cent of a step: ends of the stacked parts\n"
-                                "# row 0 computing small_batch latency bandwidth stragglers\n");
+    dpb_str_append(&plot->data,
+                   "# per cent of a step: ends of the stacked parts\n"
+                   "# row 0 computing small_batch strategy latency bandwidth stragglers\n");
     for (size_t i = 0; i < count; i++)
         rows += append_bar(dpb_json_at(options, i), rows + 1, plot, &labels);
     dpb_str_appendf(&plot->script,

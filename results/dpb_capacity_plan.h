@@ -35,7 +35,8 @@ const char *dpb_capacity_target_text(enum dpb_capacity_target target);
     X(DPB_LOSS_LATENCY, "latency", "network latency")                                              \
     X(DPB_LOSS_BANDWIDTH, "bandwidth", "network bandwidth")                                        \
     X(DPB_LOSS_STRAGGLERS, "stragglers", "stragglers")                                             \
-    X(DPB_LOSS_SMALL_BATCH, "small_batch", "a batch per accelerator that is too small")
+    X(DPB_LOSS_SMALL_BATCH, "small_batch", "a batch per accelerator that is too small")            \
+    X(DPB_LOSS_STRATEGY, "strategy", "what the strategy itself computes")
 
 enum dpb_capacity_loss {
 #define DPB_LOSS_ENUM(name, key, text) name,

@@ -10,7 +10,6 @@
 #include "dpb_experiment.h"
 #include "dpb_host.h"
 #include "dpb_log.h"
-#include "dpb_memory.h"
 #include "dpb_units.h"
 
 #define RANKS_DEFAULT      "8,16,32,64,128,256,512"
@@ -211,49 +210,20 @@ static dpb_status make_cells(struct plan_question *question)
     return st;
 }
 
-/* What sends nothing trains as many networks as there are ranks. */
-static dpb_status check_strategy(const struct plan_question *question, const dpb_config *config)
+static void warn_of_replicas(const struct plan_question *question)
 {
-    struct dpb_optimizer_config optimizer;
-    struct dpb_step_shape shape;
-    struct dpb_unit_plan plan;
-    dpb_strategy *strategy;
+    for (size_t p = 0; p < question->plan_count; p++) {
+        const dpb_config *config = question->plans[p].cells[0].config;
+        const struct dpb_experiment *e = dpb_config_struct(config, "experiment");
+        const struct dpb_strategy_ops *ops = dpb_registry_strategy(question->registry, e->strategy);
 
-    dpb_step_shape_of(question->registry, config, &optimizer, &shape);
-    DPB_TRY(dpb_step_plan_offline(&shape, 0, NULL, &strategy, &plan));
-    const int messages = shape.strategy->messages(strategy, NULL);
-    shape.strategy->close(strategy);
-    dpb_unit_plan_release(&plan);
-    if (dpb_strategy_flags(shape.strategy, shape.strategy_options) & DPB_STRATEGY_REPLICAS_DIFFER)
-        plan_warn(question,
-                  "Strategy %s lets replicas differ between synchronisations: what it reaches with "
-                  "as many samples is not what the others reach.",
-                  shape.strategy->name);
-    if (messages > 0)
-        return DPB_OK;
-    dpb_error("strategy \"%s\" synchronises nothing, so there is nothing to plan",
-              shape.strategy->name);
-    dpb_log_hint("leave it out of --strategy");
-    return DPB_ERR_USAGE;
-}
-
-/* Once for each strategy, on several ranks. */
-static dpb_status check_strategies(const struct plan_question *question)
-{
-    for (size_t c = 0; c < question->cell_count; c++) {
-        const struct dpb_experiment *e = dpb_config_struct(question->cells[c], "experiment");
-        bool is_known = e->ranks < 2;
-
-        for (size_t before = 0; before < c && !is_known; before++) {
-            const struct dpb_experiment *other =
-                    dpb_config_struct(question->cells[before], "experiment");
-
-            is_known = other->ranks > 1 && strcmp(other->strategy, e->strategy) == 0;
-        }
-        if (!is_known)
-            DPB_TRY(check_strategy(question, question->cells[c]));
+        if (dpb_strategy_flags(ops, dpb_config_struct(config, "strategy")) &
+            DPB_STRATEGY_REPLICAS_DIFFER)
+            plan_warn(question,
+                      "Strategy %s lets replicas differ between synchronisations: what it reaches "
+                      "with as many samples is not what the others reach.",
+                      ops->name);
     }
-    return DPB_OK;
 }
 
 static dpb_status look_at_cells(struct plan_question *question)
@@ -507,8 +477,8 @@ dpb_status plan_question_make(const struct dpb_capacity_input *input,
     DPB_TRY(check_named(question, "throughput"));
     DPB_TRY(check_use(question));
     DPB_TRY(make_cells(question));
-    DPB_TRY(look_at_cells(question));
-    return check_strategies(question);
+    warn_of_replicas(question);
+    return look_at_cells(question);
 }
 
 void plan_question_release(struct plan_question *question)

@@ -49,19 +49,26 @@ struct plan_simulation plan_simulation_of(const struct plan_run *run, int machin
 
 /* ---- one accelerator alone ---- */
 
-/* Any cell with the largest batch, on one rank. */
-static dpb_status alone(const struct plan_run *run, int machine, double *step_ns)
+/* A cell's micro-batch on one rank. */
+static dpb_status alone_in(const struct plan_run *run, int machine, int cell, double *step_ns)
 {
-    struct plan_times times;
-    int cell = 0;
-
-    while (experiment(run, cell)->batch_per_rank != run->question.largest_batch)
-        cell++;
     struct plan_simulation simulation = plan_simulation_of(run, machine, cell);
+    struct plan_times times;
+
     simulation.ranks = 1;
     DPB_TRY(plan_simulate(&simulation, &times));
     *step_ns = times.mean_ns / (double)experiment(run, cell)->accumulate;
     return DPB_OK;
+}
+
+/* Any cell with the largest batch. */
+static dpb_status alone(const struct plan_run *run, int machine, double *step_ns)
+{
+    int cell = 0;
+
+    while (experiment(run, cell)->batch_per_rank != run->question.largest_batch)
+        cell++;
+    return alone_in(run, machine, cell, step_ns);
 }
 
 /* Make the roofline's layers longer or shorter, so that one accelerator reaches what was measured;
@@ -195,6 +202,25 @@ static void take_origins(const struct plan_times *times, struct dpb_capacity_opt
     option->extrapolated = times->extrapolated;
 }
 
+/* What computing takes of `still_ns`, a step on a free network: as one accelerator with the largest
+ * batch would, more because the batch is smaller, and what the strategy adds. One that divides the
+ * update may take less than the first. */
+static dpb_status take_computing(const struct plan_run *run, int cell, double still_ns,
+                                 struct dpb_capacity_option *option)
+{
+    const double micro_batches = (double)experiment(run, cell)->accumulate;
+    const double ideal_ns = micro_batches * run->alone_ns[option->machine_index] *
+                            (double)option->batch_per_rank / (double)run->question.largest_batch;
+    double alone_ns;
+
+    DPB_TRY(alone_in(run, option->machine_index, cell, &alone_ns));
+    const double small_ns = fmin(fmax(0, micro_batches * alone_ns - ideal_ns), still_ns);
+    option->loss_ns[DPB_LOSS_SMALL_BATCH] = small_ns;
+    option->loss_ns[DPB_LOSS_STRATEGY] = fmax(0, still_ns - ideal_ns - small_ns);
+    option->ideal_ns = still_ns - small_ns - option->loss_ns[DPB_LOSS_STRATEGY];
+    return DPB_OK;
+}
+
 /* Where a step's time goes: steps without the network, and without its latencies, tell. */
 static dpb_status simulate_option(const struct plan_run *run, int cell,
                                   struct dpb_capacity_option *option)
@@ -215,16 +241,11 @@ static dpb_status simulate_option(const struct plan_run *run, int cell,
     DPB_TRY(plan_simulate(&simulation, &noisy));
     take_steps(&noisy, option);
     take_origins(&noisy, option);
-    option->ideal_ns = fmin(run->alone_ns[machine] * (double)option->batch_per_rank /
-                                    (double)run->question.largest_batch *
-                                    (double)experiment(run, cell)->accumulate,
-                            still.mean_ns);
-    option->loss_ns[DPB_LOSS_SMALL_BATCH] = still.mean_ns - option->ideal_ns;
     option->loss_ns[DPB_LOSS_LATENCY] = fmax(0, quiet_ns - prompt.mean_ns);
     option->loss_ns[DPB_LOSS_BANDWIDTH] =
             fmax(0, quiet_ns - still.mean_ns - option->loss_ns[DPB_LOSS_LATENCY]);
     option->loss_ns[DPB_LOSS_STRAGGLERS] = fmax(0, noisy.mean_ns - quiet_ns);
-    return DPB_OK;
+    return take_computing(run, cell, still.mean_ns, option);
 }
 
 void plan_rates(const struct plan_run *run, struct dpb_capacity_option *option)

@@ -218,8 +218,12 @@ static void say_missed(const struct plan_run *run, enum dpb_capacity_target targ
 
     if (isnan(answer->missed[target]) || answer->missed[target] == 0)
         return;
-    dpb_str_appendf(&text, "It misses the target for the %s by %.3g %%: ",
-                    dpb_capacity_target_text(target), 100 * answer->missed[target]);
+    dpb_str_appendf(&text, "It misses the target for the %s by ", dpb_capacity_target_text(target));
+    if (isfinite(answer->missed[target]))
+        dpb_str_appendf(&text, answer->missed[target] < 0.1 ? "%.1f %%: " : "%.0f %%: ",
+                        100 * answer->missed[target]);
+    else
+        dpb_str_append(&text, "an unknown share: ");
     append_value(target, dpb_capacity_value(&run->options[answer->option], target), &text);
     dpb_str_append(&text, " instead of ");
     append_value(target, wanted, &text);
