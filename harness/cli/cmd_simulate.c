@@ -86,8 +86,8 @@ static dpb_status plan_of_sweep(const struct dpb_registry *registry,
     if (has_file)
         DPB_TRY(dpb_sweep_file_read(line->arguments[0], registry->options, &file));
     if (file.target_count > 0) {
-        dpb_error("%s: targets are not checked by this version", file.targets[0].origin);
-        dpb_log_hint("remove targets; the report has the numbers to compare with");
+        dpb_error("%s: targets are judged by `dpbench sweep`, not here", file.targets[0].origin);
+        dpb_log_hint("use `dpbench sweep FILE --device sim` with --machine, or remove targets");
         st = DPB_ERR_USAGE;
     } else {
         st = dpb_plan_build(&input, plan);
