@@ -35,7 +35,9 @@ struct dpb_gate_options {
     int looks;    /* 1 to 3, planned before the first: alpha becomes dpb_gate_look_alpha() */
     struct dpb_gate_margins margins;
     const char *gating; /* "step-time-median,wire-bytes": only these gate; NULL: the default ones */
-    const char *allow;  /* "lr,fingerprint": facts that may differ; NULL: none */
+    /* "lr,fingerprint": facts that may differ, "absent": those that one side does not know, such as
+     * options that were added since; NULL: none */
+    const char *allow;
     bool require_interleaved;
 };
 #define DPB_GATE_OPTIONS_DEFAULT                                                                   \

@@ -218,7 +218,7 @@ static void compare_fact(struct comparison *c, const struct dpb_gate_fact *fact,
         return;
     snprintf(text, sizeof(text), "%s: %.80s, %.80s", fact->key, of_base ? of_base : "(none)",
              of_candidate ? of_candidate : "(none)");
-    if (may_differ(c, fact->key)) {
+    if (may_differ(c, fact->key) || (!other && dpb_gate_list_has(c->options->allow, "absent"))) {
         waive(c, text);
     } else {
         const size_t length = strlen(wrong);

@@ -74,7 +74,9 @@ static const struct dpb_option rows[] = {
         TEXT_ROW("metrics", metrics, DECIDE,
                  "the metrics that decide, separated by commas; the others are advisory"),
         TEXT_ROW("allow-diff", allow, DECIDE,
-                 "options and facts that may differ, separated by commas; the report names them"),
+                 "options and facts that may differ, separated by commas, and \"absent\": those "
+                 "that "
+                 "only one side knows; the report names them"),
         {.name = "alpha",
          .type = DPB_OPT_FLOAT,
          .offset = AT(alpha),

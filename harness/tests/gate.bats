@@ -104,6 +104,12 @@ real() {
     assert_exit 0
     assert_output 'allowed to differ: lr'
     assert_json r.json 'len(d["allowed_differences"])' 2
+    side e 1 6 'r["config"]["new_option"] = 1; r["series"] += " z"'
+    dpbench gate e --baseline a
+    assert_exit 5
+    assert_output 'new-option: \(none\), 1'
+    dpbench gate e --baseline a --allow-diff absent
+    assert_exit 0
     side c 1 6 'r["config"]["workload"] = "renamed"; r["series"] += " y"'
     dpbench gate c --baseline a
     assert_exit 5
