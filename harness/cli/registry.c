@@ -1,6 +1,7 @@
 /* The only file that names concrete parts. */
 #include "dpb_cli.h"
 
+#include "dpb_comm_mpi.h"
 #include "dpb_comm_nccl.h"
 #include "dpb_comm_shm.h"
 #include "dpb_comm_sim.h"
@@ -52,6 +53,13 @@ static const struct dpb_comm_ops comm_nccl = {
         .options = &dpb_comm_nccl_table,
         .probe = dpb_module_probe_comm,
 };
+static const struct dpb_comm_ops comm_mpi = {
+        .version = DPB_COMM_OPS_VERSION,
+        .name = "mpi",
+        .summary = "MPI between ranks that mpirun started, on one machine or several",
+        .options = &dpb_comm_mpi_table,
+        .probe = dpb_module_probe_mpi,
+};
 static const struct dpb_recorder_ops recorder_cupti = {
         .version = DPB_RECORDER_OPS_VERSION,
         .name = "cupti",
@@ -71,8 +79,8 @@ static struct dpb_device_ops device_sim;
 
 static const struct dpb_device_ops *const devices[] = {&dpb_device_cpu_ops, &device_cuda,
                                                        &device_sim};
-static const struct dpb_comm_ops *const comms[] = {&dpb_comm_shm_ops, &comm_nccl,
-                                                   &dpb_comm_sim_ops};
+static const struct dpb_comm_ops *const comms[] = {&dpb_comm_shm_ops, &comm_nccl, &dpb_comm_sim_ops,
+                                                   &comm_mpi};
 static const struct dpb_recorder_ops *const recorders[] = {&dpb_recorder_host_ops, &recorder_cupti};
 static const struct dpb_meter_ops *const meters[] = {&dpb_meter_rapl_ops, &meter_nvml};
 static const struct dpb_strategy_ops *const strategies[] = {
@@ -122,8 +130,9 @@ const struct dpb_registry *dpb_registry_get(void)
         add_part("device", devices[i]->name, devices[i]->summary, devices[i]->options, NULL);
     for (size_t i = 0; i < COUNT(comms); i++)
         add_part("comm", comms[i]->name, comms[i]->summary, comms[i]->options,
-                 comms[i]->flags & DPB_COMM_SIMULATED ? device_sim.name
-                                                      : device_for(!comms[i]->open));
+                 comms[i]->flags & DPB_COMM_SIMULATED
+                         ? device_sim.name
+                         : device_for(comms[i]->flags & DPB_COMM_DEVICE_MEMORY));
     for (size_t i = 0; i < COUNT(strategies); i++)
         add_part("strategy", strategies[i]->name, strategies[i]->summary, strategies[i]->options,
                  NULL);

@@ -1,8 +1,11 @@
 /* dpb_module.h: parts that lie in a module: a shared library that is opened when one of them is
  * asked for, so that the same program runs where the module, or the driver it needs, is missing.
  *
- * There is one, libdpbench_cuda.so: device "cuda", comm "nccl", recorder "cupti", meter "nvml". It
- * is linked with its own copy of base, exports one function, and is never closed. */
+ * libdpbench_cuda.so: device "cuda", comm "nccl", recorder "cupti", meter "nvml".
+ * libdpbench_openmpi.so, libdpbench_mpich.so: comm "mpi", from the one whose mpirun started the
+ * program; all else in their struct is NULL.
+ *
+ * A module is linked with its own copy of base, exports one function, and is never closed. */
 #ifndef DPB_MODULE_H
 #define DPB_MODULE_H
 
@@ -60,12 +63,17 @@ typedef const struct dpb_module *dpb_module_entry_function(const struct dpb_modu
  * looked for, the loader's reason, or the two ABIs. Not logged. */
 dpb_status dpb_module_open(const struct dpb_module **module, char *why, size_t why_bytes);
 
+/* The same for the MPI that started this process (dpb_mpi_start.h); where none did, that is the
+ * reason. */
+dpb_status dpb_module_open_mpi(const struct dpb_module **module, char *why, size_t why_bytes);
+
 /* Probes for the tables that stand for the module's parts in a registry (dpb_registry.h): of the
  * module, then of the device, then of the part. */
 dpb_status dpb_module_probe_device(char *why, size_t why_bytes);
 dpb_status dpb_module_probe_comm(char *why, size_t why_bytes);
 dpb_status dpb_module_probe_recorder(char *why, size_t why_bytes);
 dpb_status dpb_module_probe_meter(char *why, size_t why_bytes);
+dpb_status dpb_module_probe_mpi(char *why, size_t why_bytes);
 
 #ifdef __cplusplus
 }

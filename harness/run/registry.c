@@ -82,7 +82,16 @@ dpb_status dpb_registry_use_device(const struct dpb_registry *registry, const ch
 dpb_status dpb_registry_use_comm(const struct dpb_registry *registry, const char *name,
                                  const struct dpb_comm_ops **ops)
 {
-    DPB_USE(comm, dpb_registry_comm(registry, name), ops);
+    const struct dpb_comm_ops *found = dpb_registry_comm(registry, name);
+    const struct dpb_module *mpi;
+    char why[WHY_BYTES] = "";
+    /* The CUDA module's comm moves a GPU's memory, MPI's the host's. */
+    if (found->open || (found->flags & DPB_COMM_DEVICE_MEMORY))
+        DPB_USE(comm, found, ops);
+    if (dpb_module_open_mpi(&mpi, why, sizeof(why)) < 0)
+        return refuse("comm", name, why);
+    *ops = mpi->comm;
+    return DPB_OK;
 }
 
 dpb_status dpb_registry_use_recorder(const struct dpb_registry *registry, const char *name,

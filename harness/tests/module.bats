@@ -171,3 +171,14 @@ print([str(p["available"]).lower() for p in json.load(sys.stdin) if p["name"] ==
     run readelf -d "$module"
     refute_output 'NEEDED.*lib(cu|nccl|nvidia)'
 }
+
+@test "comm mpi without mpirun: one line that says so; it is listed with that reason" {
+    run env -u PMI_RANK -u PMI_SIZE "$DPBENCH" comm --comm mpi --sizes 1KiB --ranks 2
+    assert_exit 3
+    assert_output 'comm "mpi" is not available here, because this process was started without mpirun'
+    [ "$(grep -c 'error: ' <<<"$output")" -eq 1 ] || { echo "$output" >&2; return 1; }
+    assert_nothing_written
+    run env -u PMI_RANK -u PMI_SIZE "$DPBENCH" list comms
+    assert_exit 0
+    assert_output 'started without mpirun'
+}
