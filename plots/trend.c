@@ -1,0 +1,109 @@
+/* A metric against commits: points, the level between changes, and where it changed. */
+#include "dpb_trend.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "gnuplot.h"
+#include "plot.h"
+
+/* Times in milliseconds: nanoseconds have too many digits for an axis. */
+static double scale_of(const struct dpb_gate_metric *metric)
+{
+    return metric->unit[0] == 'n' && metric->unit[1] == 's' ? 1e-6 : 1;
+}
+
+static void append_points(const struct dpb_trend *trend, double scale, struct dpb_plot *plot)
+{
+    dpb_str_append(&plot->data, "# commit number, value, commit\n");
+    for (size_t i = 0; i < trend->point_count; i++) {
+        dpb_str_appendf(&plot->data, "%zu ", i);
+        dpb_plot_value(scale * trend->points[i].value, &plot->data);
+        dpb_str_appendf(&plot->data, " %.12s\n", trend->points[i].commit);
+        plot->points++;
+    }
+}
+
+/* One block of two points per level. */
+static void append_levels(const struct dpb_trend *trend, double scale, struct dpb_plot *plot)
+{
+    dpb_str_append(&plot->data, "\n\n# levels\n");
+    for (size_t i = 0; i <= trend->change_count; i++) {
+        const size_t from = i > 0 ? trend->changes[i - 1].index : 0;
+        const size_t to = i < trend->change_count ? trend->changes[i].index : trend->point_count;
+        double sum = 0;
+
+        for (size_t k = from; k < to; k++)
+            sum += trend->points[k].value;
+        const double level = scale * sum / (double)(to - from);
+        dpb_str_appendf(&plot->data, "%g %.9g\n%g %.9g\n\n", (double)from - 0.5, level,
+                        (double)to - 0.5, level);
+    }
+}
+
+/* A line at every change, named by its commit; dashed when too few commits follow. */
+static void append_changes(const struct dpb_trend *trend, struct dpb_str *script)
+{
+    for (size_t i = 0; i < trend->change_count; i++) {
+        const struct dpb_changepoint *change = &trend->changes[i];
+        const double at = (double)change->index - 0.5;
+
+        dpb_str_appendf(script,
+                        "set arrow from %g, graph 0 to %g, graph 1 nohead lw 1 dt %d lc rgb '%s'\n"
+                        "set label '%.9s %+.1f%%' at %g, graph 0.98 right rotate by 90 offset "
+                        "-0.6,0 font ',10'\n",
+                        at, at, change->is_confirmed ? 1 : 2, DPB_COLOUR_EXPOSED,
+                        trend->points[change->index].commit, 100 * change->change, at);
+    }
+    for (size_t i = 0; i < trend->point_count; i++)
+        if (trend->points[i].is_release)
+            dpb_str_appendf(script,
+                            "set arrow from %zu, graph 0 to %zu, graph 1 nohead lw 2 dt 3 lc rgb "
+                            "'%s'\n",
+                            i, i, DPB_COLOUR_IDEAL);
+}
+
+static void append_script(const struct dpb_trend *trend, double scale, struct dpb_plot *plot)
+{
+    struct dpb_str label = {0};
+
+    dpb_str_appendf(&label, "%s%s%s", trend->metric->name,
+                    scale != 1               ? ", ms"
+                    : trend->metric->unit[0] ? ", "
+                                             : "",
+                    scale != 1 ? "" : trend->metric->unit);
+    append_changes(trend, &plot->script);
+    dpb_str_appendf(&plot->script, "set xlabel 'commit'\nset xrange [-1:%zu]\nset ylabel ",
+                    trend->point_count);
+    dpb_plot_quote(label.text ? label.text : "", 60, &plot->script);
+    dpb_str_appendf(&plot->script,
+                    "\nset key outside below center horizontal\n"
+                    "plot 'trend.dat' index 0 using 1:2 with points pt 7 ps 0.4 lc rgb '%s' title "
+                    "'mean of the runs of a commit', \\\n"
+                    "    'trend.dat' index 1 using 1:2 with lines lw 2 lc rgb '%s' title "
+                    "'level between changes'\n",
+                    DPB_COLOUR_COMPUTE, DPB_COLOUR_EXPOSED);
+    dpb_str_release(&label);
+}
+
+dpb_status dpb_trend_plot(const struct dpb_trend *trend, const char *folder)
+{
+    struct dpb_plot_list list = {0};
+    struct dpb_plot *plot = dpb_plot_add(&list, "trend", trend->cell, 960, 480);
+    const double scale = scale_of(trend->metric);
+
+    if (plot) {
+        append_points(trend, scale, plot);
+        append_levels(trend, scale, plot);
+        append_script(trend, scale, plot);
+        dpb_str_appendf(&plot->caption, "%s of %s against commits.", trend->metric->name,
+                        trend->cell);
+    }
+    char *gnuplot = dpb_gnuplot_find(NULL);
+    dpb_status st = list.failed ? DPB_ERR_NO_MEMORY : dpb_mkdir_p(folder);
+    if (st == DPB_OK)
+        st = dpb_plots_draw(&list, folder, gnuplot);
+    free(gnuplot);
+    dpb_plot_list_release(&list);
+    return st;
+}
