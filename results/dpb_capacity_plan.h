@@ -93,7 +93,8 @@ struct dpb_capacity_answer {
 
 /* `target`: values by enum dpb_capacity_target in seconds, currency, shares, nanoseconds; NaN:
  * nobody asked. Only options that fit answer. Of those that meet every target: with a deadline the
- * cheapest (where one has no cost, the one with the fewest accelerators), without one the fastest.
+ * cheapest, and of those within 2 % of its cost the one with the fewest accelerators (which alone
+ * counts where one has no cost); without one the fastest.
  * When none does, the one whose largest miss is smallest, misses being shares of the target. */
 void dpb_capacity_answer(const struct dpb_capacity_option *options, size_t count,
                          const double target[DPB_TARGET_COUNT], struct dpb_capacity_answer *answer);

@@ -101,6 +101,25 @@ static bool is_better(const struct choice *choice, const struct dpb_capacity_opt
     return order < 0;
 }
 
+/* Costs that differ by less say nothing of which is cheaper. */
+#define SAME_COST 0.02
+
+/* Of those that meet every target and cost as much as the cheapest, the fewest accelerators. */
+static int fewest_as_cheap(const struct choice *choice, int cheapest)
+{
+    const double most = (1 + SAME_COST) * choice->options[cheapest].cost;
+    int best = cheapest;
+
+    for (size_t i = 0; i < choice->count; i++) {
+        const struct dpb_capacity_option *option = &choice->options[i];
+
+        if (option->fits && worst(option, choice->target) == 0 && option->cost <= most &&
+            option->accelerators < choice->options[best].accelerators)
+            best = (int)i;
+    }
+    return best;
+}
+
 /* The best of those that meet every target; -1: none does. */
 static int best_that_meets(struct choice *choice)
 {
@@ -118,7 +137,7 @@ static int best_that_meets(struct choice *choice)
             (best < 0 || is_better(choice, option, &choice->options[best])))
             best = (int)i;
     }
-    return best;
+    return best >= 0 && choice->by_cost && !choice->by_time ? fewest_as_cheap(choice, best) : best;
 }
 
 static int nearest(const struct choice *choice)

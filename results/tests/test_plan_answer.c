@@ -67,6 +67,20 @@ static void test_deadline_takes_the_cheapest(void **state)
     assert_int_equal(answer(five, 5, 30, NAN, NAN, NAN).option, 4);
 }
 
+static void test_of_equal_costs_the_fewest(void **state)
+{
+    struct dpb_capacity_option some[3] = {option(0, 8, 80, 1010, 1, 1, true),
+                                          option(0, 16, 42, 1000, 1, 1, true),
+                                          option(0, 32, 24, 1001, 1, 1, true)};
+
+    (void)state;
+    assert_int_equal(answer(some, 3, 100, NAN, NAN, NAN).option, 0); /* 1 % more */
+    assert_int_equal(answer(some, 3, 50, NAN, NAN, NAN).option, 1);
+    some[0].cost = 1030;
+    assert_int_equal(answer(some, 3, 100, NAN, NAN, NAN).option, 1);
+    assert_int_equal(answer(some, 3, NAN, 2000, NAN, NAN).option, 2); /* the fastest */
+}
+
 static void test_without_deadline_takes_the_fastest(void **state)
 {
     (void)state;
@@ -199,6 +213,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
             cmocka_unit_test(test_deadline_takes_the_cheapest),
+            cmocka_unit_test(test_of_equal_costs_the_fewest),
             cmocka_unit_test(test_without_deadline_takes_the_fastest),
             cmocka_unit_test(test_without_prices_takes_the_fewest),
             cmocka_unit_test(test_nothing_meets),
