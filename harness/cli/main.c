@@ -24,6 +24,7 @@ static const struct dpb_verb *const verbs[] = {
         &dpb_verb_calibrate,
         &dpb_verb_simulate, &dpb_verb_profile,
         &dpb_verb_plan,
+        &dpb_verb_baseline, &dpb_verb_import, &dpb_verb_history,
 };
 #define VERB_COUNT (sizeof(verbs) / sizeof(verbs[0]))
 
