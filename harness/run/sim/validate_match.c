@@ -95,7 +95,15 @@ static void find_machine(const char *gpu, const char *any, struct validate_machi
     }
 }
 
-/* "4 per server", "4 servers x 4": accelerators of a node. */
+/* The whole number at `at`, of accelerators of a node; 0: none that can be. */
+static int per_node_at(const char *at)
+{
+    const long count = strtol(at, NULL, 10);
+
+    return count > 0 && count <= 1024 ? (int)count : 0;
+}
+
+/* "4 per server", "4 servers x 4": accelerators of a node; 0: nothing is said. */
 static int per_node_of(const char *text)
 {
     static const char *const units[] = {"per server", "per machine", "per node"};
@@ -105,14 +113,11 @@ static int per_node_of(const char *text)
 
         while (at && at > text && (at[-1] == ' ' || isdigit((unsigned char)at[-1])))
             at--;
-        if (at && strtol(at, NULL, 10) > 0)
-            return (int)strtol(at, NULL, 10);
+        if (at && per_node_at(at))
+            return per_node_at(at);
     }
     const char *times = strstr(text, " x ");
-    return times && isdigit((unsigned char)times[3]) &&
-                           (has(text, "nodes x") || has(text, "servers x"))
-                   ? (int)strtol(times + 3, NULL, 10)
-                   : 0;
+    return times && (has(text, "nodes x") || has(text, "servers x")) ? per_node_at(times + 3) : 0;
 }
 
 /* Bits per second that a number is followed by: "100 Gb/s", "200Gb/sec", "25 GbE", "400Gbps", "25

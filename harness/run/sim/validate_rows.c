@@ -9,6 +9,8 @@
 #include "validate.h"
 #include "validate_texts.h"
 
+#define RANKS_MAX 65536
+
 /* ---- reading ---- */
 
 static bool has_any(const char *text, const char *const *words)
@@ -142,6 +144,11 @@ static int series_of(const struct validate_table *table, size_t at, int next)
     return next;
 }
 
+static bool is_count(double gpus)
+{
+    return gpus >= 1 && gpus <= RANKS_MAX && gpus == floor(gpus);
+}
+
 static bool is_base(const struct validate_row *row, const struct validate_row *base)
 {
     return !base || row->gpus < base->gpus;
@@ -160,7 +167,7 @@ static void find_series(struct validate_table *table)
 
         for (size_t o = 0; o < table->count; o++) {
             struct validate_row *other = &table->row[o];
-            if (other->series != row->series || !(other->throughput > 0))
+            if (other->series != row->series || !(other->throughput > 0) || !is_count(other->gpus))
                 continue;
             row->has_larger |= other->gpus > row->gpus;
             if (is_base(other, row->base))
@@ -215,6 +222,12 @@ static const char *check_machine(const struct validate_row *row)
     return why;
 }
 
+/* Seconds of a micro-batch. */
+static bool is_step(double seconds)
+{
+    return seconds > 1e-6 && seconds < 1e5;
+}
+
 /* Reasons that do not look at how well a row would be predicted. */
 static const char *exclusion_of(const struct validate_row *row)
 {
@@ -228,18 +241,20 @@ static const char *exclusion_of(const struct validate_row *row)
         return row->model->source;
     if (!(row->throughput > 0))
         return "no throughput is published";
+    if (!is_count(row->gpus))
+        return "no number of accelerators";
     if (base == row && row->has_larger)
         return "its series is predicted from it";
     if (!base || base == row)
         return "its series has nothing smaller to predict it from";
-    if (!(row->gpus >= 1 && row->gpus == floor(row->gpus) && row->gpus <= 65536))
-        return "no number of accelerators";
     if (is_unsound(row) || is_unsound(base))
         return "its source's figures contradict each other";
     if (row->throughput / row->gpus > 1.1 * base->throughput / base->gpus)
         return "more than 110 % of its base: that is no like for like";
     if (!(samples_per_step(row) > 0))
         return "no batch is stated";
+    if (!is_step(samples_per_step(row) * base->gpus / base->throughput))
+        return "batch and throughput make no step";
     return check_machine(row);
 }
 

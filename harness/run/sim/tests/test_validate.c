@@ -223,6 +223,30 @@ static void test_series_and_scope(void **state)
     validate_table_release(&table);
 }
 
+/* Numbers that are no run are neither predicted nor predicted from. */
+static void test_numbers_that_are_no_run(void **state)
+{
+    static const char *const lines[] = {"0,32,300,,\n",   "-8,32,300,,\n",  "1.5,32,300,,\n",
+                                        "1,32,0,,\n",     "1,32,1e300,,\n", "1,-32,300,,\n",
+                                        "1,1e300,300,,\n"};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(lines) / sizeof(lines[0]); i++) {
+        struct validate_table table;
+        char text[1024];
+
+        /* beside a run with the same batch */
+        const char *batch = strchr(lines[i], ',');
+        snprintf(text, sizeof(text), "%s%s%s%s8%.*s,1,,\n", HEADER, RUN, lines[i], RUN,
+                 (int)strcspn(batch + 1, ",") + 1, batch);
+        assert_int_equal(read_table(text, &table), DPB_OK);
+        for (size_t r = 0; r < table.count; r++)
+            if (!table.row[r].exclusion)
+                fail_msg("row %zu of \"%s\" is in scope", r, lines[i]);
+        validate_table_release(&table);
+    }
+}
+
 static void test_bad_tables(void **state)
 {
     static const char *const bad[] = {"", "source,system\nx,y\n", HEADER RUN "1,32,\"300,5\",,\n",
@@ -355,6 +379,7 @@ int main(void)
             cmocka_unit_test(test_projects),
             cmocka_unit_test(test_models),
             cmocka_unit_test(test_series_and_scope),
+            cmocka_unit_test(test_numbers_that_are_no_run),
             cmocka_unit_test(test_bad_tables),
             cmocka_unit_test(test_published_table),
             cmocka_unit_test(test_fit_finds_constants),
