@@ -17,14 +17,11 @@
 #define COMMAND_OPTIONS_BYTES 16384
 
 static const struct dpb_verb *const verbs[] = {
-        &dpb_verb_run,  &dpb_verb_sweep, &dpb_verb_report, &dpb_verb_verify, &dpb_verb_explain,
-        &dpb_verb_tune, &dpb_verb_comm,  &dpb_verb_list,   &dpb_verb_data,   &dpb_verb_doctor,
-        &dpb_verb_gate,
-        &dpb_verb_validate,
-        &dpb_verb_calibrate,
-        &dpb_verb_simulate, &dpb_verb_profile,
-        &dpb_verb_plan,
-        &dpb_verb_baseline, &dpb_verb_import, &dpb_verb_history,
+        &dpb_verb_run,       &dpb_verb_sweep,    &dpb_verb_report,  &dpb_verb_verify,
+        &dpb_verb_explain,   &dpb_verb_tune,     &dpb_verb_comm,    &dpb_verb_list,
+        &dpb_verb_data,      &dpb_verb_doctor,   &dpb_verb_gate,    &dpb_verb_validate,
+        &dpb_verb_calibrate, &dpb_verb_simulate, &dpb_verb_profile, &dpb_verb_plan,
+        &dpb_verb_baseline,  &dpb_verb_import,   &dpb_verb_history,
 };
 #define VERB_COUNT (sizeof(verbs) / sizeof(verbs[0]))
 
