@@ -115,11 +115,13 @@ dpb_status dpb_mpi_world_start(const struct dpb_comm_config *config, bool has_th
     if (!is_started)
         DPB_TRY(init(config));
     MPI_Query_thread(&level);
-    if (level < (has_thread || world.ours ? MPI_THREAD_SERIALIZED : MPI_THREAD_FUNNELED)) {
-        dpb_error("rank %d: cannot open comm \"mpi\": MPI was started for one thread only (level "
-                  "%d), and --mpi-progress thread needs MPI_THREAD_SERIALIZED",
-                  config->rank, level);
-        dpb_log_hint("--mpi-progress none does without, and nothing overlaps then");
+    const int needed = has_thread || world.ours ? MPI_THREAD_SERIALIZED : MPI_THREAD_FUNNELED;
+    if (level < needed) {
+        dpb_error("rank %d: cannot open comm \"mpi\": MPI was started for threads of level %d, and "
+                  "level %d is needed",
+                  config->rank, level, needed);
+        dpb_log_hint("MPI_Init_thread with MPI_THREAD_SERIALIZED, or MPI_THREAD_FUNNELED and "
+                     "--mpi-progress none, with which nothing overlaps");
         return DPB_ERR_UNAVAILABLE;
     }
     if (!world.at_exit && atexit(end_world) != 0)
