@@ -160,6 +160,7 @@ static void test_written_and_read_back(void **state)
         about(sum_of(&back, b), sum_of(&profile, b));
         about(back.step_ns[b], profile.step_ns[b]);
     }
+    dpb_profile_release(&back);
     dpb_json_set_string(json, "schema", "dpb.profile/2");
     assert_int_equal(dpb_json_write_file(json, PATH), DPB_OK);
     assert_int_equal(dpb_profile_read(PATH, &back), DPB_ERR_CORRUPT);
