@@ -169,6 +169,18 @@ static dpb_status verify_cells(const struct dpb_registry *registry, const struct
     return st;
 }
 
+static dpb_status refuse_simulation(const struct dpb_registry *registry,
+                                    const struct dpb_settings *given)
+{
+    const struct dpb_setting *device = dpb_settings_find(given, "device");
+    if (!device || !dpb_registry_is_virtual(registry, device->values[0]))
+        return DPB_OK;
+    dpb_error("--device %s: nothing is computed there, so that nothing can be verified",
+              device->values[0]);
+    dpb_log_hint("the same strategy code is verified on real ranks: leave --device out");
+    return DPB_ERR_USAGE;
+}
+
 static dpb_status run(const struct dpb_registry *registry, const struct dpb_command_line *line,
                       const void *options)
 {
@@ -176,6 +188,7 @@ static dpb_status run(const struct dpb_registry *registry, const struct dpb_comm
     struct dpb_settings settings = {0};
     struct dpb_plan plan = {0};
     dpb_status st;
+    DPB_TRY_GOTO(st, refuse_simulation(registry, &line->experiment), out);
     DPB_TRY_GOTO(st, refuse_measurement(&line->experiment), out);
     DPB_TRY_GOTO(st, set_defaults(registry, &line->experiment, &settings), out);
     struct dpb_plan_input input = {

@@ -86,6 +86,9 @@ YAML
     assert_output 'is simulated, and the other is not'
     dpbench run --comm sim --ranks 1 --workload mnist-mlp
     assert_exit 2
+    dpbench verify --device sim --machine dgx-h100 --ranks 2
+    assert_exit 2
+    assert_output 'nothing can be verified'
     dpbench sweep --machine dgx-h100 --ranks 1
     assert_exit 2
     assert_nothing_written
