@@ -77,7 +77,7 @@ static void append_script(const struct dpb_trend *trend, double scale, struct dp
                     trend->point_count);
     dpb_plot_quote(label.text ? label.text : "", 60, &plot->script);
     dpb_str_appendf(&plot->script,
-                    "\nset key outside below center horizontal\n"
+                    "\nset bmargin 6\nset key outside below center horizontal\n"
                     "plot 'trend.dat' index 0 using 1:2 with points pt 7 ps 0.4 lc rgb '%s' title "
                     "'mean of the runs of a commit', \\\n"
                     "    'trend.dat' index 1 using 1:2 with lines lw 2 lc rgb '%s' title "

@@ -1,7 +1,8 @@
 /* dpb_history.h: values of runs, commit after commit, in an SQLite file.
  *
  * Several programs may add at the same time, and a program that is killed leaves whole additions
- * only. A run is known by the hash of its record: adding it again changes nothing. Commits are in
+ * only. A run is known by the hash of its record, or of another
+ * tool's file and the commit: adding it again changes nothing. Commits are in
  * the order of their first runs. */
 #ifndef DPB_HISTORY_H
 #define DPB_HISTORY_H

@@ -200,13 +200,34 @@ static dpb_status write_values(struct writer *w, const struct dpb_gate_cell *cel
     return DPB_OK;
 }
 
+/* What a run is known by. A record is unique; another tool's file may be the same for two commits,
+ * as exact counters are. */
+static dpb_status run_key(const struct dpb_gate_run *run, const char *commit,
+                          char key[DPB_SHA256_TEXT_BYTES])
+{
+    struct dpb_str text = {0};
+
+    if (run->session[0]) {
+        memcpy(key, run->hash, DPB_SHA256_TEXT_BYTES);
+        return DPB_OK;
+    }
+    dpb_str_appendf(&text, "%s\n%s", run->hash, commit);
+    if (text.failed)
+        return DPB_ERR_NO_MEMORY;
+    dpb_sha256_text(text.text, text.length, key);
+    dpb_str_release(&text);
+    return DPB_OK;
+}
+
 static dpb_status write_run(struct writer *w, const struct dpb_gate_cell *cell, size_t run,
                             const char *commit, double time_s, struct dpb_history_added *added)
 {
     const struct dpb_gate_run *about = &cell->runs[run];
     const char *fingerprint = dpb_gate_cell_fact(cell, "fingerprint");
+    char key[DPB_SHA256_TEXT_BYTES];
 
-    sqlite3_bind_text(w->run, 1, about->hash, -1, SQLITE_STATIC);
+    DPB_TRY(run_key(about, commit, key));
+    sqlite3_bind_text(w->run, 1, key, -1, SQLITE_STATIC);
     sqlite3_bind_text(w->run, 2, cell->name, -1, SQLITE_STATIC);
     sqlite3_bind_text(w->run, 3, fingerprint ? fingerprint : "", -1, SQLITE_STATIC);
     sqlite3_bind_text(w->run, 4, commit, -1, SQLITE_STATIC);

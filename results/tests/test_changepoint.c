@@ -137,7 +137,7 @@ static double false_share(double rho)
     return hits / 100.0;
 }
 
-/* Otava's default rule, nominally 0.001, finds one in 0.07 and 0.57 of them. */
+/* Otava's default rule, nominally 0.001, finds one in 0.035 and 0.57 of them. */
 static void test_noise_is_no_change(void **state)
 {
     (void)state;

@@ -84,9 +84,11 @@ static void test_adding_twice_is_adding_once(void **state)
     assert_int_equal(add(history, 1, 3, 2, "b", 200, &added), DPB_OK);
     assert_int_equal(added.added, 0);
     assert_int_equal(added.known, 3);
+    assert_int_equal(add(history, 1, 3, 2, "c", 300, &added), DPB_OK);
+    assert_int_equal(added.added, 3); /* the same values of another commit */
     assert_int_equal(add(history, 2, 2, 1, "a", 100, &added), DPB_OK);
     assert_int_equal(dpb_history_points(history, "value", "value", &points, &count), DPB_OK);
-    assert_int_equal(count, 2);
+    assert_int_equal(count, 3);
     assert_string_equal(points[0].commit, "a"); /* by time, not by name or order of adding */
     assert_int_equal(points[1].runs, 3);
     assert_true(fabs(points[1].value - 2) < 1e-6);
