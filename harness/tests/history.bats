@@ -1,0 +1,63 @@
+# Histories: dpbench history.
+
+load helper
+
+# Commits c$1 to c$2 with three runs each around the value $3.
+add_commits() {
+    local i noise
+    for ((i = $1; i <= $2; i++)); do
+        noise=$((i * 7 % 10))
+        printf '%s\n' "$3.$noise" "$3.1$noise" "$3.2$noise" >"c$i.csv"
+        dpbench history add "c$i.csv" --commit "c$i"
+        assert_exit 0
+    done
+}
+
+@test "history: trend finds the commit of a change, adding again adds nothing" {
+    add_commits 10 29 100
+    add_commits 30 49 110
+    dpbench history add c49.csv --commit c49
+    assert_output '0 runs added, 3 known'
+    dpbench_stdout history trend value --metric value --json -o plot
+    assert_exit 0
+    printf '%s' "$output" >trend.json
+    assert_json trend.json '[e["commit"] for e in d["changes"]]' '["c30"]'
+    assert_json trend.json 'len(d["points"])' 40
+    [ -s plot/trend.dat ]
+    dpbench history check
+    assert_exit 0
+}
+
+@test "history: drift against the last release fails, until a release takes the level" {
+    add_commits 10 14 100
+    dpbench history release c14 --label v1
+    assert_exit 2
+    dpbench history release c14 --label v1 --reason 'version 1'
+    assert_exit 0
+    add_commits 20 23 107
+    dpbench history drift value --metric value
+    assert_exit 1
+    assert_output 'since release c14, 4 commits ago: ALARM'
+    assert_output 'since c20, and in every one of the 3 commits after it'
+    dpbench history release c23 --label v2 --reason 'accepted'
+    dpbench history drift value --metric value
+    assert_exit 0
+}
+
+@test "history: export has every value; no file, no commit and other files are errors" {
+    dpbench history list
+    assert_exit 3
+    printf '1\n2\n' >a.csv
+    dpbench history add a.csv
+    assert_exit 2
+    assert_output 'which commit'
+    dpbench history add a.csv --commit abc
+    assert_exit 0
+    dpbench_stdout history export
+    [ "$(wc -l <<<"$output")" -eq 3 ]
+    dpbench history export --json -o out.json
+    assert_json out.json '[e["value"] for e in d]' '[1.0, 2.0]'
+    printf 'this is no database, it is a text of some length' >other.db
+    dpbench history list --db other.db
+    assert_exit 5
+}
