@@ -69,7 +69,8 @@ struct dpb_gate_cell {
     size_t run_count;
     struct dpb_gate_values *metrics;
     size_t metric_count;
-    char trouble[256];      /* not "": the cell has runs that give no valid data, and why */
+    char trouble[256]; /* not "": the cell has runs that give no valid data, and why */
+    size_t busy_runs;  /* for which too little of the cores was free: their times tell little */
     char step_trouble[256]; /* the same of metrics that need steady steps */
 };
 

@@ -212,6 +212,7 @@ static dpb_status copy_cell(const struct dpb_gate_cell *from, double share, int 
 {
     memcpy(to->trouble, from->trouble, sizeof(to->trouble));
     memcpy(to->step_trouble, from->step_trouble, sizeof(to->step_trouble));
+    to->busy_runs = from->busy_runs;
     for (size_t i = 0; i < from->fact_count; i++)
         DPB_TRY(dpb_gate_cell_set_fact(to, from->facts[i].key, from->facts[i].text));
     for (size_t i = 0; i < from->run_count; i++) {

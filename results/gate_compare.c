@@ -447,6 +447,26 @@ static void heed_drift(struct dpb_gate_finding *finding)
              finding->drift_p);
 }
 
+/* Without free cores the scheduler decides how long a step takes: a program that spins keeps its
+ * core and looks faster. */
+static void heed_neighbours(struct comparison *c, struct dpb_gate_finding *finding,
+                            const struct dpb_gate_cell *base, const struct dpb_gate_cell *candidate)
+{
+    const size_t busy = base->busy_runs + candidate->busy_runs;
+
+    if (!finding->metric->is_of_steps || busy == 0 ||
+        (finding->result.verdict != DPB_VERDICT_FAIL &&
+         finding->result.verdict != DPB_VERDICT_PASS))
+        return;
+    if (dpb_gate_list_has(c->options->allow, "busy")) {
+        waive(c, "busy: runs on a machine with less of its cores free than their limit");
+        return;
+    }
+    conclude(finding, DPB_VERDICT_INCONCLUSIVE,
+             "the machine was busy in %zu of %zu runs: repeat when it is quieter", busy,
+             base->run_count + candidate->run_count);
+}
+
 static double middle(const struct dpb_gate_finding *finding, const double *values, size_t count)
 {
     return finding->is_absolute || finding->metric->scale == DPB_GATE_EXACT
@@ -485,6 +505,7 @@ static void decide(struct comparison *c, struct dpb_gate_finding *finding,
         finding->drift_p = drift_of(base, base_values, candidate, candidate_values);
         decide_statistically(c, finding, b, nb, k, nc);
         heed_drift(finding);
+        heed_neighbours(c, finding, base, candidate);
     }
     finding->base = middle(finding, b, nb);
     finding->candidate = middle(finding, k, nc);

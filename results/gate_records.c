@@ -339,6 +339,7 @@ static dpb_status add_record(struct dpb_gate_set *set, const dpb_json *record, d
     DPB_TRY(describe_run(record, &run));
     DPB_TRY(dpb_gate_cell_add_run(at.cell, &run, &at.run));
     DPB_TRY(add_facts(at.cell, record));
+    at.cell->busy_runs += dpb_json_as_bool(dpb_json_path(record, "probe/flagged"), false);
     put_steps(&at, price);
     put_others(&at);
     return at.st;

@@ -6,9 +6,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
+#include "dpb_baseline.h"
 #include "dpb_gate_compare.h"
 #include "dpb_gate_report.h"
+#include "dpb_import.h"
 #include "dpb_log.h"
 #include "dpb_record.h"
 #include "dpb_stats.h"
@@ -76,7 +79,8 @@ static const struct dpb_option rows[] = {
         TEXT_ROW("allow-diff", allow, DECIDE,
                  "options and facts that may differ, separated by commas, and \"absent\": those "
                  "that "
-                 "only one side knows; the report names them"),
+                 "only one side knows, and \"busy\": runs on a machine without free cores; the "
+                 "report names them"),
         {.name = "alpha",
          .type = DPB_OPT_FLOAT,
          .offset = AT(alpha),
@@ -196,6 +200,21 @@ static const struct dpb_option_table table = {
 
 /* ---- sides ---- */
 
+/* A path, or the NAME of a baseline in the store of the working folder. */
+static dpb_status read_baseline(const char *text, enum dpb_gate_side side, double price,
+                                struct dpb_gate_set *set)
+{
+    struct dpb_str path = {0};
+
+    if (access(text, F_OK) == 0 || access(DPB_BASELINE_STORE, F_OK) != 0)
+        return dpb_import_side(text, NULL, false, side, price, set);
+    dpb_status st = dpb_baseline_find(DPB_BASELINE_STORE, text, &path);
+    if (st == DPB_OK)
+        st = dpb_import_side(path.text, NULL, false, side, price, set);
+    dpb_str_release(&path);
+    return st;
+}
+
 /* `list`: paths separated by commas, added to one set. */
 static dpb_status read_list(const char *list, enum dpb_gate_side side, double price,
                             struct dpb_gate_set *set)
@@ -203,7 +222,7 @@ static dpb_status read_list(const char *list, enum dpb_gate_side side, double pr
     while (*list) {
         const size_t length = strcspn(list, ",");
         char *path = strndup(list, length);
-        const dpb_status st = path ? dpb_gate_set_read(path, side, price, set) : DPB_ERR_NO_MEMORY;
+        const dpb_status st = path ? read_baseline(path, side, price, set) : DPB_ERR_NO_MEMORY;
 
         free(path);
         DPB_TRY(st);
@@ -216,7 +235,7 @@ static dpb_status read_runs(const char *const *paths, size_t count, enum dpb_gat
                             double price, struct dpb_gate_set *set)
 {
     for (size_t i = 0; i < count; i++)
-        DPB_TRY(dpb_gate_set_read(paths[i], side, price, set));
+        DPB_TRY(dpb_import_side(paths[i], NULL, false, side, price, set));
     return DPB_OK;
 }
 

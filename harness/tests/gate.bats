@@ -16,6 +16,7 @@ lines = []
 for i in range(runs):
     r = json.loads(open("real/records.jsonl").readline())
     r["run_id"], r["repeat"], r["order"] = name, i, i
+    r["probe"]["flagged"] = False
     scale = factor * (1 + random.gauss(0, 0.003))
     r["samples_step_ns"] = [int(1e6 * scale * (1 + 0.001 * (s % 5))) for s in range(40)]
     exec(edit)
@@ -45,6 +46,17 @@ real() {
     dpbench gate d --baseline a
     assert_exit 0
     assert_output 'refresh the baseline'
+}
+
+@test "times on a machine without free cores are inconclusive, unless that is allowed" {
+    real
+    side a 1 && side b 1.1 6 'r["probe"]["flagged"] = i == 4'
+    dpbench gate b --baseline a
+    assert_exit 5
+    assert_output 'busy in 1 of 12 runs'
+    dpbench gate b --baseline a --allow-diff busy
+    assert_exit 1
+    assert_output 'allowed to differ: busy'
 }
 
 @test "few runs are inconclusive, and --inconclusive says what that is" {
@@ -228,7 +240,7 @@ assert len(open("r.md", "rb").read()) <= 65536
     assert_json r.json 'd["allowed_differences"]' '["bucket: 26214400, 1048576"]'
     # more real work per step is a failure that pairs show
     dpbench gate measure "${short[@]}" --runs 3 \
-        --candidate-options '--accumulate 3' --allow-diff global-batch \
+        --candidate-options '--accumulate 3' --allow-diff global-batch,busy \
         --metrics step-time-median -o w
     assert_exit 1
     assert_output 'FAIL  *step-time-median'
