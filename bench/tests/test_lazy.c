@@ -169,7 +169,19 @@ static dpb_status always_backward(dpb_workload *workload, const struct dpb_batch
                                      ready, ctx);
 }
 
-static struct dpb_workload_ops overflow_ops, always_ops;
+/* A network that fails in step 3, the first that is captured. */
+static dpb_status failing_backward(dpb_workload *workload, const struct dpb_batch *batch,
+                                   float grad_scale, dpb_grad_ready ready, void *ctx)
+{
+    if (batch->step == 3)
+        return DPB_ERR_CHECK;
+    return tiny_network_ops.backward(workload, batch, grad_scale, ready, ctx);
+}
+
+static struct dpb_workload_ops overflow_ops, always_ops, failing_ops;
+
+static const struct lazy_case failing = {"failing in step 3", &failing_ops, NULL, DPB_F32, false,
+                                         DPB_OPTIMIZER_SGD};
 
 static const struct lazy_case overflow = {"overflow in step 2", &overflow_ops, NULL, DPB_F32, false,
                                           DPB_OPTIMIZER_ADAMW};
@@ -317,7 +329,6 @@ static dpb_status train(const struct lazy_run *run, struct rank *rank, struct re
     DPB_TRY(dpb_step_hash(rank->engine, &report->hash));
     dpb_step_loss_scale(rank->engine, &report->loss_scale, &report->skipped);
     report->captured = dpb_step_captured(rank->engine);
-    report->graphs = run->is_lazy ? lazy_device_graphs(rank->device) : 0;
     return dpb_step_evaluate(rank->engine, &test, &report->test_correct, &samples,
                              &report->test_loss);
 }
@@ -355,6 +366,7 @@ static void run_rank(int number, void *shared)
         report->status = open_engine(run, &rank);
     if (report->status >= 0)
         report->status = train(run, &rank, report);
+    report->graphs = run->is_lazy && rank.device ? lazy_device_graphs(rank.device) : 0;
     close_rank(run, &rank);
 }
 
@@ -564,6 +576,19 @@ static void test_graphs(void **state)
     }
 }
 
+/* The recording ends with the step, or the stream could not be closed. */
+static void test_a_graph_ends_where_its_step_fails(void **state)
+{
+    struct lazy_run *run = run_new(&failing, &strategies[0], 1, 1);
+
+    (void)state;
+    run->is_lazy = run->capture = true;
+    assert_int_equal(run_all(run), 0);
+    assert_int_equal(run->report[0].status, DPB_ERR_CHECK);
+    assert_int_equal(run->report[0].graphs, 1);
+    forked_memory_free(run, sizeof(*run));
+}
+
 static void expect_no_graph(const struct lazy_case *of, const struct lazy_strategy *strategy,
                             int64_t accumulate, double loss_scale, bool is_lazy, const char *why)
 {
@@ -701,6 +726,7 @@ int main(void)
             cmocka_unit_test(test_loss_scale_is_taken_out_again),
             cmocka_unit_test(test_steps_that_overflow_are_skipped),
             cmocka_unit_test(test_graphs),
+            cmocka_unit_test(test_a_graph_ends_where_its_step_fails),
             cmocka_unit_test(test_what_cannot_be_a_graph),
             cmocka_unit_test(test_what_is_forgotten_is_found),
     };
@@ -708,7 +734,8 @@ int main(void)
     MAKE(dense);
     MAKE(sparse);
     MAKE(sharded);
-    overflow_ops = always_ops = tiny_network_ops;
+    overflow_ops = always_ops = failing_ops = tiny_network_ops;
+    failing_ops.backward = failing_backward;
     overflow_ops.backward = overflow_backward;
     always_ops.backward = always_backward;
     return DPB_RUN_TESTS(tests);

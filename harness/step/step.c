@@ -261,6 +261,16 @@ static dpb_status capture_end(struct dpb_step_engine *engine)
             ->capture_end(engine->config.device, engine->launcher.stream);
 }
 
+/* After a step that failed in between: a stream that still records could not be closed. */
+static void capture_abandon(struct dpb_step_engine *engine)
+{
+    if (!engine->is_capturing)
+        return;
+    engine->is_capturing = false;
+    (void)dpb_device_get_ops(engine->config.device)
+            ->capture_end(engine->config.device, engine->launcher.stream);
+}
+
 /* What the workload updates itself. */
 static dpb_status update_workload(struct dpb_step_engine *engine)
 {
@@ -434,6 +444,7 @@ dpb_status dpb_step_run(dpb_step_engine *engine, struct dpb_step_times *times)
     dpb_range_begin(engine->launcher.recorder, DPB_LANE_HOST, DPB_EVENT_STEP,
                     dpb_event_kind_text(DPB_EVENT_STEP), -1);
     st = run_phases(engine, &taken);
+    capture_abandon(engine);
     dpb_range_end(engine->launcher.recorder, DPB_LANE_HOST);
     if (st != DPB_OK)
         return engine_end(engine, st, "a training step");
