@@ -116,12 +116,9 @@ static void inspect_nccl(struct inspection *in)
     static const char *const names[] = {"libnccl.so.2", NULL};
     static const struct dpb_library_symbol symbols[] = {
             DPB_LIBRARY_SYMBOL(versions, ncclGetVersion)};
-    static const struct dpb_library library = {"NCCL",
-                                               names,
-                                               "DPB_NCCL_LIBRARY",
-                                               "install it, or add its folder to LD_LIBRARY_PATH",
-                                               symbols,
-                                               1};
+    static const struct dpb_library library = {
+            "NCCL",  names, "DPB_NCCL_LIBRARY", "install it, or add its folder to LD_LIBRARY_PATH",
+            symbols, 1};
     struct versions table;
     char why[TEXT_BYTES] = "";
     int version = 0;
