@@ -3,7 +3,6 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -13,6 +12,7 @@
 #include "dpb_clock.h"
 #include "dpb_log.h"
 #include "dpb_reference.h"
+#include "op_pointers.h"
 
 #define RANGES_MAX 1024
 #define PAGE_BYTES ((size_t)4096)
@@ -252,65 +252,14 @@ static bool is_mapped(uintptr_t address)
 {
     unsigned char resident;
 
-    return address >= UINT64_C(1) << 32 && address < UINT64_C(1) << 47 &&
+    return address >= OP_LEAST_ADDRESS && address < UINT64_C(1) << 47 &&
            mincore((void *)(address & ~(uintptr_t)(PAGE_BYTES - 1)), 1, &resident) == 0;
-}
-
-/* Where the last pointer of an operator's arguments ends. What comes behind it is numbers, and
- * padding, in which an old address may be left. 0: there is nothing but tensors and pointers. */
-static size_t pointers_end(enum dpb_op op)
-{
-    static const size_t behind[DPB_OP_COUNT] = {
-#define BEHIND(op, args, member) [op] = offsetof(struct args, member)
-            BEHIND(DPB_OP_MATMUL, dpb_matmul_args, trans_a),
-            BEHIND(DPB_OP_CONV_FWD, dpb_conv_args, stride),
-            BEHIND(DPB_OP_CONV_BWD_DATA, dpb_conv_args, stride),
-            BEHIND(DPB_OP_CONV_BWD_WEIGHTS, dpb_conv_args, stride),
-            BEHIND(DPB_OP_POOL_MAX_FWD, dpb_pool_args, kernel),
-            BEHIND(DPB_OP_POOL_MAX_BWD, dpb_pool_args, kernel),
-            BEHIND(DPB_OP_POOL_AVG_FWD, dpb_pool_args, kernel),
-            BEHIND(DPB_OP_POOL_AVG_BWD, dpb_pool_args, kernel),
-            BEHIND(DPB_OP_BATCHNORM_FWD, dpb_batchnorm_args, count),
-            BEHIND(DPB_OP_BATCHNORM_BWD, dpb_batchnorm_args, count),
-            BEHIND(DPB_OP_BATCHNORM_STATS, dpb_batchnorm_args, count),
-            BEHIND(DPB_OP_BATCHNORM_APPLY, dpb_batchnorm_args, count),
-            BEHIND(DPB_OP_BATCHNORM_BWD_SUMS, dpb_batchnorm_args, count),
-            BEHIND(DPB_OP_BATCHNORM_BWD_APPLY, dpb_batchnorm_args, count),
-            BEHIND(DPB_OP_SOFTMAX_XENT_FWD, dpb_softmax_xent_args, scale),
-            BEHIND(DPB_OP_SOFTMAX_XENT_BWD, dpb_softmax_xent_args, scale),
-            BEHIND(DPB_OP_SIGMOID_BCE_FWD, dpb_sigmoid_bce_args, scale),
-            BEHIND(DPB_OP_SIGMOID_BCE_BWD, dpb_sigmoid_bce_args, scale),
-            BEHIND(DPB_OP_SGD_MOMENTUM, dpb_sgd_args, count),
-            BEHIND(DPB_OP_ADAMW, dpb_adam_args, step),
-            BEHIND(DPB_OP_LAMB, dpb_adam_args, step),
-            BEHIND(DPB_OP_LARS, dpb_lars_args, lr),
-            BEHIND(DPB_OP_ADAGRAD, dpb_adagrad_args, lr),
-            BEHIND(DPB_OP_ROWWISE_ADAGRAD, dpb_adagrad_args, lr),
-            BEHIND(DPB_OP_SCALE, dpb_scale_args, count),
-            BEHIND(DPB_OP_ADD, dpb_add_args, relu),
-            BEHIND(DPB_OP_ORTHOGONALIZE, dpb_orthogonalize_args, eps),
-            BEHIND(DPB_OP_GELU_FWD, dpb_activation_args, tanh_form),
-            BEHIND(DPB_OP_GELU_BWD, dpb_activation_args, tanh_form),
-            BEHIND(DPB_OP_TANH_FWD, dpb_activation_args, tanh_form),
-            BEHIND(DPB_OP_TANH_BWD, dpb_activation_args, tanh_form),
-            BEHIND(DPB_OP_DROPOUT_FWD, dpb_dropout_args, keep),
-            BEHIND(DPB_OP_DROPOUT_BWD, dpb_dropout_args, keep),
-            BEHIND(DPB_OP_LAYERNORM_FWD, dpb_layernorm_args, eps),
-            BEHIND(DPB_OP_LAYERNORM_BWD, dpb_layernorm_args, eps),
-            BEHIND(DPB_OP_EMBEDDING_FWD, dpb_embedding_args, accumulate),
-            BEHIND(DPB_OP_EMBEDDING_BWD, dpb_embedding_args, accumulate),
-            BEHIND(DPB_OP_ATTENTION_FWD, dpb_attention_args, stride),
-            BEHIND(DPB_OP_ATTENTION_BWD, dpb_attention_args, stride),
-#undef BEHIND
-    };
-
-    return behind[op] ? behind[op] : dpb_op_args_bytes(op);
 }
 
 /* Addresses of the device become real ones. */
 static dpb_status resolve(dpb_device *device, enum dpb_op op, void *args)
 {
-    const size_t bytes = pointers_end(op);
+    const size_t bytes = op_pointers_end(op);
 
     for (size_t at = 0; at + sizeof(uintptr_t) <= bytes; at += sizeof(uintptr_t)) {
         uintptr_t word;

@@ -5,6 +5,8 @@
 
 #include "dpb_test.h"
 
+#include "op_pointers.h"
+
 #define ALIGNMENT_BYTES 64
 
 struct dpb_staged {
@@ -499,14 +501,14 @@ static bool is_pointer(uintptr_t word)
 {
     const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
     unsigned char resident;
-    return word >= page && (word & 0xff) > 1 && word < (uintptr_t)1 << 47 &&
+    return word >= OP_LEAST_ADDRESS && (word & 0xff) > 1 && word < (uintptr_t)1 << 47 &&
            mincore((void *)(word / page * page), 1, &resident) == 0;
 }
 
 /* Fails when the operator would be given a pointer of the host: one that staged_spans() lacks. */
 static void assert_all_translated(const struct stage *stage, enum dpb_op op, const void *args)
 {
-    for (size_t at = 0; at + sizeof(uint64_t) <= dpb_op_args_bytes(op); at += sizeof(uint64_t)) {
+    for (size_t at = 0; at + sizeof(uint64_t) <= op_pointers_end(op); at += sizeof(uint64_t)) {
         const char *pointer = pointer_at(args, at);
         bool known = !is_pointer((uintptr_t)pointer);
         for (int i = 0; i < stage->count && !known; i++) {

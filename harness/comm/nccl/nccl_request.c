@@ -260,6 +260,9 @@ dpb_status dpb_nccl_wait(dpb_comm *handle, dpb_request *of, dpb_stream *stream,
                            cudaStreamWaitEvent(native(comm, stream), request->end, 0));
     else if (st == DPB_OK)
         st = wait_on_host(comm, request, subject);
+    /* A communicator that was given up meanwhile ends its collectives without a result. */
+    if (st == DPB_OK && !stream)
+        st = dpb_rendezvous_check(comm->rendezvous, subject);
     if (st == DPB_OK && times)
         st = fill_times(comm, request, subject, times);
     pthread_mutex_lock(&comm->lock);
