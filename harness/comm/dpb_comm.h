@@ -95,11 +95,20 @@ struct dpb_comm_stats {
 typedef struct dpb_comm dpb_comm;
 typedef struct dpb_request dpb_request;
 
+/* The launcher's rendezvous server (dpb_rendezvous_server.h), as its ranks reach it. */
+struct dpb_comm_server {
+    const char *address; /* "10.0.0.1:29400" */
+    const char *token;   /* hexadecimal, a secret */
+};
+
 struct dpb_comm_config {
     int rank, size, local_rank, node;
     int ranks_per_node;  /* for hierarchical algorithms; 0: all ranks are on one node */
     int segment_fd;      /* file descriptor of memory that all ranks of this machine share, made by
-                            dpb_comm_segment_new(); -1 for backends that need none */
+                            dpb_comm_segment_new(); -1 for backends that need none, and where ranks
+                            are on several machines */
+    const struct dpb_comm_server *server; /* where ranks of several machines meet; NULL: they are
+                                             on one, and meet in the segment. Borrowed */
     int64_t timeout_ns;  /* of every wait */
     dpb_device *device;  /* whose streams order collectives; NULL: the caller's thread does.
                             Borrowed; closed after the comm */

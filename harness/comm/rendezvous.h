@@ -2,7 +2,7 @@
  * small exchanges of host data, barriers, and the first failure of any rank, told to all.
  *
  * The ranks of one machine meet in the segment of dpb_comm_segment_new(), which serves one
- * rendezvous once. Nothing here knows what the ranks are about; what is exchanged, in which order,
+ * rendezvous once; those of several at the launcher's server (dpb_rendezvous_server.h), over TCP. Nothing here knows what the ranks are about; what is exchanged, in which order,
  * is the backend's affair, and the same on all ranks.
  *
  * Every wait has the deadline of the configuration and ends with a message that names who did not
@@ -23,7 +23,8 @@ typedef struct dpb_rendezvous dpb_rendezvous;
 struct dpb_rendezvous_config {
     const char *owner; /* "comm \"nccl\"", for messages; must stay */
     int rank, size;    /* size: at most DPB_COMM_RANKS_MAX */
-    int segment_fd;
+    int segment_fd;                       /* of ranks on one machine */
+    const struct dpb_comm_server *server; /* of ranks on several; NULL: the segment */
     int64_t timeout_ns;
 };
 

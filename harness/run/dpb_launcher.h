@@ -1,9 +1,11 @@
-/* dpb_launcher.h: the local launcher: ranks are processes of this very binary, watched until they
- * have all reported, or ended together.
+/* dpb_launcher.h: ranks are processes of this very binary, watched until they have all reported, or
+ * ended together. Without a crew they are forked here and inherit their files; a crew starts them
+ * anywhere, and they call back over TCP (dpb_crew.h).
  *
  * A rank that dies ends the others at once; a rank that makes no progress ends the launch at its
- * time-out. In every case all ranks are reaped before dpb_launch_run() returns: no orphans. A rank
- * also dies when the launcher does (PR_SET_PDEATHSIG). */
+ * time-out. In every case all ranks are gone before dpb_launch_run() returns: no orphans. A rank
+ * also dies when the launcher does (PR_SET_PDEATHSIG), and one on another host when it has not
+ * heard of the launcher for DPB_LAUNCHER_SILENCE_NS. */
 #ifndef DPB_LAUNCHER_H
 #define DPB_LAUNCHER_H
 
@@ -12,6 +14,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "dpb_crew.h"
 #include "dpb_json.h"
 #include "dpb_status.h"
 
@@ -27,11 +30,18 @@ enum dpb_worker_fd {
     DPB_WORKER_FD_BULK = 6     /* large results: parameters and state */
 };
 
-/* The hidden verb that makes the binary a rank. */
-#define DPB_WORKER_VERB "worker"
+/* The hidden verb that makes the binary a rank. Started by a crew it has these in its environment
+ * instead of descriptors. */
+#define DPB_WORKER_VERB             "worker"
+#define DPB_WORKER_ADDRESS_VARIABLE "DPBENCH_LAUNCHER" /* "10.0.0.1:29400" */
+#define DPB_WORKER_TOKEN_VARIABLE   "DPBENCH_TOKEN"
+
+#define DPB_LAUNCHER_BEAT_NS    250000000ll   /* how often both sides say that they are there */
+#define DPB_LAUNCHER_SILENCE_NS 15000000000ll /* after which the other side is given up */
 
 struct dpb_launch_config {
     int ranks;
+    dpb_crew *crew; /* who starts the ranks; NULL: they are forked here. Borrowed */
     const dpb_json *job;      /* sent to every rank, with "rank" and "size" added; borrowed */
     int64_t timeout_ns;       /* for the whole launch */
     int64_t stall_timeout_ns; /* without progress of the slowest rank */
@@ -43,7 +53,12 @@ struct dpb_launch_config {
 };
 
 struct dpb_launch_result {
-    dpb_json **ranks; /* what each rank reported, NULL where it did not */
+    dpb_json **ranks; /* what each rank reported, NULL where it did not. With a crew each has
+                         "place" {"host", "node", "local_rank"} and "clock" {"domain" (ranks of one
+                         domain share a clock), "offset_ns" (to add to its times for the launcher's
+                         clock), "error_ns" (half of the shortest round trip), "drift_ns" (offset at
+                         the end less that at the start)} */
+    dpb_json *world; /* dpb_world_json(); NULL without a crew */
     int rank_count;
     void *bulk; /* bulk_bytes, as much as the ranks wrote, or NULL */
     size_t bulk_bytes;

@@ -1,0 +1,56 @@
+/* dpb_launched.h: what the program that started this process says about it: mpirun, srun, torchrun.
+ *
+ * Read from the environment alone, so it holds without any of their libraries, and before any of
+ * them is initialised:
+ *   torchrun   RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE GROUP_RANK MASTER_ADDR MASTER_PORT
+ *   Open MPI   OMPI_COMM_WORLD_RANK _SIZE _LOCAL_RANK _LOCAL_SIZE _NODE_RANK
+ *   Hydra      PMI_RANK PMI_SIZE MPI_LOCALRANKID MPI_LOCALNRANKS       (MPICH, Intel MPI)
+ *   PMIx       PMIX_RANK (its size is not in the environment: another's must be)
+ *   Slurm      SLURM_PROCID SLURM_NTASKS (SLURM_STEP_NUM_TASKS first) SLURM_LOCALID SLURM_NODEID
+ *              SLURM_STEP_NODELIST, only inside a step: an sbatch script is not a task */
+#ifndef DPB_LAUNCHED_H
+#define DPB_LAUNCHED_H
+
+#include <stddef.h>
+
+#include "dpb_status.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum dpb_launched_by {
+    DPB_LAUNCHED_BY_NOBODY,
+    DPB_LAUNCHED_BY_TORCHRUN,
+    DPB_LAUNCHED_BY_OPEN_MPI,
+    DPB_LAUNCHED_BY_HYDRA,
+    DPB_LAUNCHED_BY_SLURM,
+    DPB_LAUNCHED_BY_COUNT
+};
+
+struct dpb_launched {
+    enum dpb_launched_by by;
+    int rank, size;             /* 0 and 1 when nobody did */
+    int local_rank, local_size; /* -1: not said */
+    int node;                   /* -1: not said */
+    const char *rank_variable, *size_variable; /* their names; NULL when nobody did */
+};
+
+/* "torchrun", "Open MPI", "Hydra", "Slurm"; "nobody". */
+const char *dpb_launched_by_text(enum dpb_launched_by by);
+
+/* The innermost launcher that speaks of this process. Several may be nested (mpirun inside an
+ * sbatch script): one whose size is 1 or that is only an allocation gives way, two that both claim
+ * more than one process and disagree about rank or size are DPB_ERR_MISMATCH. Variables that are no
+ * numbers, or a rank outside its size: DPB_ERR_MISMATCH. `why` is one line that names variables
+ * and values. */
+dpb_status dpb_launched_find(struct dpb_launched *launched, char *why, size_t why_bytes);
+
+/* What one launcher says, whatever the others do; DPB_ERR_UNAVAILABLE when it says nothing. */
+dpb_status dpb_launched_find_by(enum dpb_launched_by by, struct dpb_launched *launched, char *why,
+                                size_t why_bytes);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
