@@ -27,6 +27,7 @@ extern "C" {
 #define DPB_COMM_OPS_VERSION    2
 #define DPB_COMM_EXCHANGE_BYTES 4096 /* most bytes per rank in one exchange() */
 #define DPB_COMM_RANKS_MAX      64   /* of the shared-memory backend */
+#define DPB_WIRE_UNKNOWN        (-1) /* bytes between nodes that a backend does not know */
 
 /* identifier, text, numerator of the bus-bandwidth factor over P: busbw = algbw * f,
  * f = numerator(P) / P with P ranks, as nccl-tests defines it (doc/PERFORMANCE.md). S, the size
@@ -75,18 +76,22 @@ struct dpb_coll {
 
 /* When one collective of this rank happened, dpb_clock_now_ns(). */
 struct dpb_coll_times {
-    int64_t start_ns;     /* the backend began to execute it */
-    int64_t all_ready_ns; /* the last rank was ready; start to here is waiting for peers */
-    int64_t end_ns;       /* the result was there */
-    int64_t wire_bytes;   /* bytes this rank sent; formulas: dpb_setup_wire_bytes() */
+    int64_t start_ns;           /* the backend began to execute it */
+    int64_t all_ready_ns;       /* the last rank was ready; start to here is waiting for peers */
+    int64_t end_ns;             /* the result was there */
+    int64_t wire_bytes;         /* bytes this rank sent; formulas: dpb_setup_wire_bytes() */
+    int64_t wire_between_bytes; /* of them to ranks of other nodes (dpb_setup_wire_levels()), or
+                                   DPB_WIRE_UNKNOWN */
 };
 
 struct dpb_comm_stats {
     int64_t collectives;
-    int64_t wire_bytes;       /* sent by this rank, rank-local copies not counted */
-    int64_t progress_cpu_ns;  /* CPU time of the progress thread */
-    int64_t wakeups;          /* timed waits of the emulated link */
-    int64_t wake_late_p50_ns; /* how late they came back; 0 without wake-ups */
+    int64_t wire_bytes;         /* sent by this rank, rank-local copies not counted */
+    int64_t wire_between_bytes; /* of them to ranks of other nodes; DPB_WIRE_UNKNOWN from the first
+                                   collective on of which that is not known */
+    int64_t progress_cpu_ns;    /* CPU time of the progress thread */
+    int64_t wakeups;            /* timed waits of the emulated link */
+    int64_t wake_late_p50_ns;   /* how late they came back; 0 without wake-ups */
     int64_t wake_late_p99_ns;
     int64_t wake_late_max_ns;
     int64_t link_late; /* collectives whose real work outlasted the emulated wire time */
@@ -103,13 +108,14 @@ struct dpb_comm_server {
 
 struct dpb_comm_config {
     int rank, size, local_rank, node;
-    int ranks_per_node;  /* for hierarchical algorithms; 0: all ranks are on one node */
-    int segment_fd;      /* file descriptor of memory that all ranks of this machine share, made by
-                            dpb_comm_segment_new(); -1 for backends that need none, and where ranks
-                            are on several machines */
+    int ranks_per_node; /* ranks of a node are consecutive; 0: all ranks are on one node; -1: nodes
+                           have different numbers of ranks */
+    int segment_fd;     /* file descriptor of memory that all ranks of this machine share, made by
+                           dpb_comm_segment_new(); -1 for backends that need none, and where ranks
+                           are on several machines */
     const struct dpb_comm_server *server; /* where ranks of several machines meet; NULL: they are
                                              on one, and meet in the segment. Borrowed */
-    int64_t timeout_ns;  /* of every wait */
+    int64_t timeout_ns;                   /* of every wait */
     dpb_device *device;  /* whose streams order collectives; NULL: the caller's thread does.
                             Borrowed; closed after the comm */
     const void *options; /* the backend's own option struct */

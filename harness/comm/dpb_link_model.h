@@ -76,7 +76,8 @@ bool dpb_algorithm_find(const char *text, enum dpb_algorithm *algorithm);
 struct dpb_algorithm_setup {
     enum dpb_algorithm algorithm;
     int ranks;
-    int ranks_per_node;     /* hierarchical; 0: all */
+    int ranks_per_node;     /* ranks of a node are consecutive; 0: all on one; -1: nodes have
+                               different numbers of ranks */
     struct dpb_link link;   /* bw_bytes_per_s 0: none */
     struct dpb_link inside; /* hierarchical: of ranks of one node; bw_bytes_per_s 0: as `link` */
 };
@@ -113,6 +114,36 @@ int64_t dpb_setup_wire_ns(const struct dpb_algorithm_setup *setup, enum dpb_coll
  *     all-to-all              (P-1) n/P                                       (P-1) n */
 int64_t dpb_setup_wire_bytes(const struct dpb_algorithm_setup *setup, enum dpb_coll_kind kind,
                              int rank, int root, int64_t count, size_t element_bytes);
+
+/* The same bytes by where they go: to ranks of the own node, and of others. */
+struct dpb_wire_levels {
+    int64_t inside_bytes, between_bytes;
+};
+
+/* What goes to which peer, over the whole collective, is in the sources' closed forms
+ * (wire_levels.c): a ring sends all to its one neighbour, so that one rank of a node sends to other
+ * nodes; hierarchical sends ring's of n over g inside and ring's of shard over k between; direct
+ * and all-to-all send to every peer; pairs to the partner at each distance; trees to parent and
+ * children. Both are 0 with one rank. ranks_per_node 0 or less counts as one node; the last node
+ * may be smaller, but for hierarchical. */
+struct dpb_wire_levels dpb_setup_wire_levels(const struct dpb_algorithm_setup *setup,
+                                             enum dpb_coll_kind kind, int rank, int root,
+                                             int64_t count, size_t element_bytes);
+
+/* Are all ranks on one node? */
+bool dpb_setup_is_one_node(const struct dpb_algorithm_setup *setup);
+
+/* What a backend says in dpb_coll_times.wire_between_bytes: 0 on one node; on several it is known
+ * where one of our algorithms ran (`is_ours`) and nodes have one size, else DPB_WIRE_UNKNOWN: what
+ * a library sends where is its own business, and is not guessed. */
+int64_t dpb_setup_wire_between(const struct dpb_algorithm_setup *setup, bool is_ours,
+                               const struct dpb_coll *coll, int rank);
+
+/* Sum of two such numbers; not known where one of them is not. */
+static inline int64_t dpb_wire_sum(int64_t a, int64_t b)
+{
+    return a < 0 || b < 0 ? DPB_WIRE_UNKNOWN : a + b;
+}
 
 /* The same for ranks of one node. */
 static inline int64_t dpb_link_wire_ns(const struct dpb_link *link, enum dpb_algorithm algorithm,

@@ -69,6 +69,14 @@ dpb_status dpb_algorithm_check(const struct dpb_algorithm_setup *setup, enum dpb
                                char *why, size_t why_bytes)
 {
     const char *name = dpb_algorithm_text(setup->algorithm);
+    if (setup->algorithm == DPB_ALGORITHM_HIERARCHICAL && setup->ranks_per_node < 0) {
+        snprintf(
+                why, why_bytes,
+                "algorithm \"%s\" needs nodes of the same size, and they have different numbers of "
+                "ranks",
+                name);
+        return DPB_ERR_USAGE;
+    }
     if (setup->algorithm == DPB_ALGORITHM_HIERARCHICAL && setup->ranks_per_node > 0 &&
         setup->ranks % setup->ranks_per_node != 0) {
         snprintf(

@@ -235,7 +235,7 @@ static struct dpb_mpi_comm *new_comm(const struct dpb_comm_config *config)
     comm->setup = (struct dpb_algorithm_setup){
             .algorithm = DPB_ALGORITHM_DIRECT,
             .ranks = config->size,
-            .ranks_per_node = config->ranks_per_node > 0 ? config->ranks_per_node : config->size,
+            .ranks_per_node = config->ranks_per_node != 0 ? config->ranks_per_node : config->size,
     };
     comm->timeout_ns = config->timeout_ns;
     comm->data = comm->meet = comm->notes = MPI_COMM_NULL;
@@ -380,6 +380,7 @@ static void stats(dpb_comm *handle, struct dpb_comm_stats *out)
     *out = (struct dpb_comm_stats){
             .collectives = atomic_load(&comm->collectives),
             .wire_bytes = atomic_load(&comm->wire_bytes),
+            .wire_between_bytes = atomic_load(&comm->wire_between_bytes),
             .progress_cpu_ns = cpu_ns,
     };
 }

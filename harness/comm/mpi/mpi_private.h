@@ -98,7 +98,7 @@ struct dpb_mpi_comm {
     pthread_mutex_t execute_lock;
     _Atomic uint64_t executing; /* number of the collective that was begun last */
     _Atomic uint64_t calls;
-    _Atomic int64_t collectives, wire_bytes;
+    _Atomic int64_t collectives, wire_bytes, wire_between_bytes;
     pthread_t thread;
     bool thread_runs;
     char *scratch[2];     /* pieces of schedules that are received to be summed */

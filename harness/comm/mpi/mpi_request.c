@@ -23,8 +23,14 @@ static dpb_status execute(struct dpb_mpi_comm *comm, struct dpb_mpi_request *req
                                             now_ns + comm->timeout_ns};
     atomic_store(&comm->executing, request->number);
     DPB_TRY(dpb_mpi_execute(comm, &request->coll, &subject, &wire_bytes));
-    request->times = (struct dpb_coll_times){now_ns, now_ns, dpb_clock_now_ns(), wire_bytes};
+    const int64_t between_bytes =
+            dpb_setup_wire_between(&comm->setup, comm->options.algorithm != DPB_COMM_MPI_LIBRARY,
+                                   &request->coll, comm->base.rank);
+    request->times =
+            (struct dpb_coll_times){now_ns, now_ns, dpb_clock_now_ns(), wire_bytes, between_bytes};
     atomic_fetch_add(&comm->wire_bytes, wire_bytes);
+    atomic_store(&comm->wire_between_bytes, /* one thread at a time executes */
+                 dpb_wire_sum(atomic_load(&comm->wire_between_bytes), between_bytes));
     atomic_fetch_add(&comm->collectives, 1);
     return DPB_OK;
 }

@@ -211,6 +211,8 @@ static struct dpb_nccl_comm *new_comm(const struct dpb_comm_config *config)
     if (config->options)
         comm->options = *(const struct dpb_comm_nccl_options *)config->options;
     comm->device = config->device;
+    const bool is_one_node = config->ranks_per_node == 0 || config->ranks_per_node >= config->size;
+    comm->wire_between_bytes = is_one_node ? 0 : DPB_WIRE_UNKNOWN;
     comm->timeout_ns = config->timeout_ns;
     comm->abort_timeout_ns =
             config->timeout_ns < DPB_NCCL_ABORT_NS ? config->timeout_ns : DPB_NCCL_ABORT_NS;
@@ -410,6 +412,7 @@ static void stats(dpb_comm *handle, struct dpb_comm_stats *out)
     pthread_mutex_lock(&comm->lock);
     *out = (struct dpb_comm_stats){.collectives = (int64_t)comm->completed,
                                    .wire_bytes = comm->wire_bytes,
+                                   .wire_between_bytes = comm->wire_between_bytes,
                                    .progress_cpu_ns = cpu_ns};
     pthread_mutex_unlock(&comm->lock);
 }

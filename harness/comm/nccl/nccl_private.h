@@ -95,6 +95,7 @@ struct dpb_nccl_comm {
     int64_t head_ns;    /* when the oldest one that is not complete became the oldest */
     struct dpb_nccl_ring ring;
     int64_t wire_bytes;
+    int64_t wire_between_bytes; /* 0, or not known: NCCL's algorithms are its own */
 
     pthread_t watchdog;
     bool watchdog_runs;

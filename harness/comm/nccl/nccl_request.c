@@ -229,7 +229,8 @@ static dpb_status wait_on_host(struct dpb_nccl_comm *comm, const struct dpb_nccl
 static dpb_status fill_times(struct dpb_nccl_comm *comm, const struct dpb_nccl_request *request,
                              const char *subject, struct dpb_coll_times *times)
 {
-    struct dpb_coll_times known = {.wire_bytes = request->wire_bytes};
+    struct dpb_coll_times known = {.wire_bytes = request->wire_bytes,
+                                   .wire_between_bytes = comm->wire_between_bytes};
     dpb_status st = DPB_OK;
     if (!request->captured) {
         DPB_TRY(dpb_nccl_advance(comm));

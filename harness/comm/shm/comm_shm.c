@@ -373,6 +373,7 @@ static void stats(dpb_comm *handle, struct dpb_comm_stats *out)
     *out = (struct dpb_comm_stats){
             .collectives = atomic_load(&comm->collectives),
             .wire_bytes = atomic_load(&comm->wire_bytes),
+            .wire_between_bytes = atomic_load(&comm->wire_between_bytes),
             .progress_cpu_ns = cpu_ns,
             .wakeups = atomic_load(&comm->lateness.count),
             .wake_late_p50_ns = dpb_shm_histogram_quantile_ns(&comm->lateness, 0.50),

@@ -169,7 +169,7 @@ struct dpb_shm_comm {
     pthread_mutex_t fail_lock;
     _Atomic int failure; /* a dpb_status, DPB_OK while all is well */
 
-    _Atomic int64_t collectives, wire_bytes, link_late;
+    _Atomic int64_t collectives, wire_bytes, wire_between_bytes, link_late;
     struct dpb_shm_histogram lateness;
 };
 

@@ -221,6 +221,8 @@ dpb_status dpb_shm_progress_run(struct dpb_shm_comm *comm, struct dpb_shm_reques
         request->times.wire_bytes = sent_bytes(comm, number, pushed_bytes);
     }
 
+    request->times.wire_between_bytes =
+            dpb_setup_wire_between(&comm->setup, true, coll, comm->base.rank);
     request->times.start_ns = now_ns;
     request->times.all_ready_ns = all_arrived_ns;
     if (emulated)
@@ -229,6 +231,7 @@ dpb_status dpb_shm_progress_run(struct dpb_shm_comm *comm, struct dpb_shm_reques
         request->times.end_ns = dpb_clock_now_ns();
     atomic_fetch_add(&comm->collectives, 1);
     atomic_fetch_add(&comm->wire_bytes, request->times.wire_bytes);
+    atomic_fetch_add(&comm->wire_between_bytes, request->times.wire_between_bytes);
     return DPB_OK;
 }
 

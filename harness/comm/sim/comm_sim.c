@@ -153,6 +153,7 @@ static dpb_status sim_start(dpb_comm *comm, const struct dpb_coll *coll, dpb_str
     };
     comm->stats.collectives++;
     comm->stats.wire_bytes += price.wire_bytes;
+    comm->stats.wire_between_bytes = DPB_WIRE_UNKNOWN;
     *request = taken;
     return DPB_OK;
 }
@@ -182,6 +183,7 @@ static dpb_status sim_wait(dpb_comm *comm, dpb_request *request, dpb_stream *str
                 .all_ready_ns = (int64_t)(on_timeline.start_ns + 0.5),
                 .end_ns = (int64_t)(on_timeline.end_ns + 0.5),
                 .wire_bytes = request->wire_bytes,
+                .wire_between_bytes = DPB_WIRE_UNKNOWN, /* the price tells no algorithm */
         };
     request->is_used = false;
     return DPB_OK;

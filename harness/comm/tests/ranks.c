@@ -148,6 +148,15 @@ int64_t ranks_wire_bytes(const struct ranks_plan *plan, const struct dpb_coll *c
                                 dpb_dtype_bytes(coll->dtype));
 }
 
+int64_t ranks_wire_between_bytes(const struct ranks_plan *plan, const struct dpb_coll *coll,
+                                 int rank)
+{
+    const struct dpb_algorithm_setup setup = setup_of(plan);
+    return dpb_setup_wire_levels(&setup, coll->kind, rank, coll->root, coll->count,
+                                 dpb_dtype_bytes(coll->dtype))
+            .between_bytes;
+}
+
 dpb_status ranks_collective(struct ranks_self *self, const struct dpb_coll *coll,
                             struct dpb_coll_times *times)
 {

@@ -67,6 +67,10 @@ bool ranks_can(const struct ranks_plan *plan, enum dpb_coll_kind kind);
 /* What the plan's algorithm sends from `rank`. */
 int64_t ranks_wire_bytes(const struct ranks_plan *plan, const struct dpb_coll *coll, int rank);
 
+/* Of them, to ranks of other nodes. */
+int64_t ranks_wire_between_bytes(const struct ranks_plan *plan, const struct dpb_coll *coll,
+                                 int rank);
+
 /* Start and wait; the status of whichever failed. */
 dpb_status ranks_collective(struct ranks_self *self, const struct dpb_coll *coll,
                             struct dpb_coll_times *times);

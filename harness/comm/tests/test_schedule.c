@@ -340,6 +340,159 @@ static void test_roots(void **state)
         }
 }
 
+/* ---- inside a node, and between nodes ---- */
+
+struct counted {
+    int64_t inside, between;
+};
+
+static void count_message(const struct dpb_algorithm_setup *setup, int from, int to,
+                          int64_t elements, struct counted *counted)
+{
+    int each = setup->ranks_per_node;
+    if (from / each == to / each)
+        counted->inside += elements;
+    else
+        counted->between += elements;
+}
+
+static struct counted count_schedule(const struct dpb_algorithm_setup *setup,
+                                     enum dpb_coll_kind kind, int rank, int root, int64_t count)
+{
+    struct counted counted = {0, 0};
+    struct dpb_schedule schedule;
+    /* 50 elements are a chunk of a tree. */
+    dpb_schedule_init(&schedule, setup, kind, rank, root, count,
+                      (size_t)(DPB_ALGORITHM_CHUNK_BYTES / 50));
+    for (int64_t round = 0; round < schedule.rounds; round++) {
+        struct dpb_schedule_step step;
+        dpb_schedule_step(&schedule, round, &step);
+        if (step.to >= 0)
+            count_message(setup, rank, step.to, step.send_count, &counted);
+    }
+    return counted;
+}
+
+/* direct and all-to-all have no schedule: element by element, who needs it of whom. */
+static struct counted count_elements(const struct dpb_algorithm_setup *setup,
+                                     enum dpb_coll_kind kind, int rank, int root, int64_t count)
+{
+    struct counted counted = {0, 0};
+    int ranks = setup->ranks;
+    for (int64_t i = 0; i < count; i++) {
+        int owner = (int)(i / ((count + ranks - 1) / ranks));
+        bool is_sum = dpb_coll_reduces(kind);
+        if (kind == DPB_COLL_ALL_TO_ALL && i / (count / ranks) != rank)
+            count_message(setup, rank, (int)(i / (count / ranks)), 1, &counted);
+        if (is_sum && owner != rank)
+            count_message(setup, rank, owner, 1, &counted);
+        if (kind == DPB_COLL_REDUCE && owner == rank && rank != root)
+            count_message(setup, rank, root, 1, &counted);
+        bool is_gathered = kind == DPB_COLL_ALL_REDUCE || kind == DPB_COLL_ALL_GATHER;
+        for (int peer = 0; is_gathered && owner == rank && peer < ranks; peer++)
+            if (peer != rank)
+                count_message(setup, rank, peer, 1, &counted);
+    }
+    return counted;
+}
+
+static void check_levels(const struct dpb_algorithm_setup *setup, enum dpb_coll_kind kind, int root,
+                         int64_t count)
+{
+    bool by_element = kind == DPB_COLL_ALL_TO_ALL ||
+                      (setup->algorithm == DPB_ALGORITHM_DIRECT && kind != DPB_COLL_BROADCAST);
+    for (int r = 0; r < setup->ranks; r++) {
+        struct counted counted = by_element ? count_elements(setup, kind, r, root, count)
+                                            : count_schedule(setup, kind, r, root, count);
+        struct dpb_wire_levels levels = dpb_setup_wire_levels(setup, kind, r, root, count, 4);
+        if (levels.inside_bytes != 4 * counted.inside ||
+            levels.between_bytes != 4 * counted.between)
+            fail_msg("%s %s, %d ranks (%d per node), root %d, %lld elements: rank %d sent %lld and "
+                     "%lld bytes, formula %lld and %lld",
+                     dpb_algorithm_text(setup->algorithm), dpb_coll_text(kind), setup->ranks,
+                     setup->ranks_per_node, root, (long long)count, r,
+                     (long long)counted.inside * 4, (long long)counted.between * 4,
+                     (long long)levels.inside_bytes, (long long)levels.between_bytes);
+        assert_true(levels.inside_bytes + levels.between_bytes ==
+                    dpb_setup_wire_bytes(setup, kind, r, root, count, 4));
+    }
+}
+
+/* Every algorithm and kind, 2 to 17 ranks in nodes of every size; the last may be smaller. */
+static void test_levels(void **state)
+{
+    (void)state;
+    char why[512];
+    int checked = 0;
+    struct dpb_algorithm_setup setup = {0};
+    for (int a = 0; a < DPB_ALGORITHM_COUNT; a++)
+        for (setup.ranks = 2; setup.ranks <= RANKS_MOST; setup.ranks++)
+            for (int kind = 0; kind < DPB_COLL_COUNT; kind++)
+                for (int each = 1; each <= setup.ranks; each++) {
+                    setup.algorithm = (enum dpb_algorithm)a;
+                    setup.ranks_per_node = each;
+                    if (dpb_algorithm_check(&setup, (enum dpb_coll_kind)kind, why, sizeof(why)) !=
+                        DPB_OK)
+                        continue;
+                    for (int c = 0; c < COUNTS; c++) {
+                        int64_t count = counts[c];
+                        if (kind == DPB_COLL_ALL_TO_ALL)
+                            count -= count % setup.ranks;
+                        int root = dpb_coll_has_root((enum dpb_coll_kind)kind)
+                                           ? (c * 5 + each) % setup.ranks
+                                           : 0;
+                        check_levels(&setup, (enum dpb_coll_kind)kind, root, count);
+                        checked++;
+                    }
+                }
+    assert_true(checked > 10000);
+}
+
+/* 4 nodes of 2 ranks, 800 elements of 4 bytes, by hand. A flat ring: of each node one rank sends
+ * all it sends, 2 * 7/8 of the buffer, to the next node. Hierarchical: every rank sends 2 * 3/4 of
+ * its half between nodes, and 2 * 1/2 of the buffer inside. */
+static void test_levels_by_hand(void **state)
+{
+    (void)state;
+    struct dpb_algorithm_setup setup = {
+            .algorithm = DPB_ALGORITHM_RING, .ranks = 8, .ranks_per_node = 2};
+    struct dpb_wire_levels levels;
+    for (int r = 0; r < 8; r++) {
+        setup.algorithm = DPB_ALGORITHM_RING;
+        levels = dpb_setup_wire_levels(&setup, DPB_COLL_ALL_REDUCE, r, 0, 800, 4);
+        assert_int_equal(levels.inside_bytes, r % 2 == 0 ? 5600 : 0);
+        assert_int_equal(levels.between_bytes, r % 2 == 0 ? 0 : 5600);
+        setup.algorithm = DPB_ALGORITHM_HIERARCHICAL;
+        levels = dpb_setup_wire_levels(&setup, DPB_COLL_ALL_REDUCE, r, 0, 800, 4);
+        assert_int_equal(levels.inside_bytes, 3200);
+        assert_int_equal(levels.between_bytes, 2400);
+    }
+}
+
+/* What a backend says of a collective. */
+static void test_what_is_known(void **state)
+{
+    (void)state;
+    const struct dpb_coll coll = {
+            .kind = DPB_COLL_ALL_REDUCE, .dtype = DPB_F32, .count = 800, .scale = 1};
+    struct dpb_algorithm_setup setup = {.algorithm = DPB_ALGORITHM_RING, .ranks = 8};
+    assert_int_equal(dpb_setup_wire_between(&setup, false, &coll, 1), 0);
+    setup.ranks_per_node = 8;
+    assert_int_equal(dpb_setup_wire_between(&setup, false, &coll, 1), 0);
+    setup.ranks_per_node = 2;
+    assert_int_equal(dpb_setup_wire_between(&setup, true, &coll, 1), 5600);
+    assert_int_equal(dpb_setup_wire_between(&setup, false, &coll, 1), DPB_WIRE_UNKNOWN);
+    setup.ranks_per_node = -1;
+    assert_int_equal(dpb_setup_wire_between(&setup, true, &coll, 1), DPB_WIRE_UNKNOWN);
+    char why[512];
+    setup.algorithm = DPB_ALGORITHM_HIERARCHICAL;
+    assert_int_equal(dpb_algorithm_check(&setup, DPB_COLL_ALL_REDUCE, why, sizeof(why)),
+                     DPB_ERR_USAGE);
+    assert_int_equal(dpb_wire_sum(3, 4), 7);
+    assert_int_equal(dpb_wire_sum(3, DPB_WIRE_UNKNOWN), DPB_WIRE_UNKNOWN);
+    assert_int_equal(dpb_wire_sum(DPB_WIRE_UNKNOWN, 4), DPB_WIRE_UNKNOWN);
+}
+
 /* In two trees no rank has children in both, but for one when P is odd. */
 static void test_two_trees(void **state)
 {
@@ -408,9 +561,10 @@ static void test_what_there_is(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-            cmocka_unit_test(test_flat),          cmocka_unit_test(test_nodes),
-            cmocka_unit_test(test_roots),         cmocka_unit_test(test_two_trees),
-            cmocka_unit_test(test_what_there_is),
+            cmocka_unit_test(test_flat),           cmocka_unit_test(test_nodes),
+            cmocka_unit_test(test_roots),          cmocka_unit_test(test_two_trees),
+            cmocka_unit_test(test_what_there_is),  cmocka_unit_test(test_levels),
+            cmocka_unit_test(test_levels_by_hand), cmocka_unit_test(test_what_is_known),
     };
     return DPB_RUN_TESTS(tests);
 }

@@ -150,6 +150,7 @@ static void check_one(struct ranks_self *self, struct dpb_coll coll, int round)
     for (int64_t i = 0; i < GUARD; i++)
         RANK_EQUAL(get(coll.buffer, coll.dtype, coll.count + i), guard);
     RANK_EQUAL(times.wire_bytes, ranks_wire_bytes(self->plan, &coll, rank));
+    RANK_EQUAL(times.wire_between_bytes, ranks_wire_between_bytes(self->plan, &coll, rank));
     RANK_CHECK(times.start_ns > 0 && times.start_ns <= times.all_ready_ns &&
                times.all_ready_ns <= times.end_ns);
 }
@@ -162,7 +163,7 @@ static void all_kinds(struct ranks_self *self, void *argument)
     void *buffer;
     RANK_EQUAL(self->ops->buffer_alloc(self->comm, 4096, &buffer), DPB_OK);
     int round = 0;
-    int64_t wire_bytes = 0;
+    int64_t wire_bytes = 0, between_bytes = 0;
     for (int kind = 0; kind < DPB_COLL_COUNT; kind++) {
         if (!ranks_can(self->plan, (enum dpb_coll_kind)kind))
             continue;
@@ -178,6 +179,7 @@ static void all_kinds(struct ranks_self *self, void *argument)
                         .tag = round};
                 check_one(self, coll, round++);
                 wire_bytes += ranks_wire_bytes(self->plan, &coll, self->config.rank);
+                between_bytes += ranks_wire_between_bytes(self->plan, &coll, self->config.rank);
                 RANK_EQUAL(self->ops->barrier(self->comm), DPB_OK);
             }
     }
@@ -185,6 +187,7 @@ static void all_kinds(struct ranks_self *self, void *argument)
     self->ops->stats(self->comm, &stats);
     RANK_EQUAL(stats.collectives, round);
     RANK_EQUAL(stats.wire_bytes, wire_bytes);
+    RANK_EQUAL(stats.wire_between_bytes, between_bytes);
     RANK_CHECK(stats.progress_cpu_ns > 0);
     RANK_EQUAL(stats.wakeups, 0);
     RANK_EQUAL(stats.link_late, 0);
