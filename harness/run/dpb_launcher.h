@@ -14,7 +14,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "dpb_crew.h"
 #include "dpb_json.h"
 #include "dpb_status.h"
 
@@ -39,9 +38,11 @@ enum dpb_worker_fd {
 #define DPB_LAUNCHER_BEAT_NS    250000000ll   /* how often both sides say that they are there */
 #define DPB_LAUNCHER_SILENCE_NS 15000000000ll /* after which the other side is given up */
 
+typedef struct dpb_crew dpb_crew; /* dpb_crew.h */
+
 struct dpb_launch_config {
     int ranks;
-    dpb_crew *crew; /* who starts the ranks; NULL: they are forked here. Borrowed */
+    dpb_crew *crew;           /* who starts the ranks; NULL: they are forked here. Borrowed */
     const dpb_json *job;      /* sent to every rank, with "rank" and "size" added; borrowed */
     int64_t timeout_ns;       /* for the whole launch */
     int64_t stall_timeout_ns; /* without progress of the slowest rank */
@@ -58,7 +59,7 @@ struct dpb_launch_result {
                          domain share a clock), "offset_ns" (to add to its times for the launcher's
                          clock), "error_ns" (half of the shortest round trip), "drift_ns" (offset at
                          the end less that at the start)} */
-    dpb_json *world; /* dpb_world_json(); NULL without a crew */
+    dpb_json *world;  /* dpb_world_json(); NULL without a crew */
     int rank_count;
     void *bulk; /* bulk_bytes, as much as the ranks wrote, or NULL */
     size_t bulk_bytes;
