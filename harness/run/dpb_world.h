@@ -68,6 +68,7 @@ struct dpb_world_claim {
     char host[DPB_WORLD_HOST_BYTES]; /* its full name */
     char machine[40];                /* boot id: the same for all containers of a machine */
     char network[24];                /* network name space: two "hosts" of one machine differ */
+    char time[24];                   /* time name space: with `machine`, which clock it reads */
     char build[40];                  /* of its binary: hash of the file */
     char settings[20];               /* hash of what it was asked to do; "" before it knows */
 };
