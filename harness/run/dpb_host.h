@@ -14,10 +14,6 @@ extern "C" {
 /* Cores this process may run on (its affinity mask), at least 1. */
 int dpb_host_cores(void);
 
-/* The number of processes that a launcher (mpirun, srun, ...) says it started, 1 without one;
- * `variable` gets the name of the environment variable that says so, when it is more than 1. */
-int64_t dpb_host_launched_as(const char **variable);
-
 /* {"name", "cpu_model", "cores", "packages", "numa_nodes", "memory_bytes", "kernel", "os",
  * "environment": {allow-listed variables that are set, none that looks like a
  * secret}}. Caller owns. */

@@ -12,6 +12,7 @@
 #include "dpb_dataset.h"
 #include "dpb_experiment.h"
 #include "dpb_host.h"
+#include "dpb_launched.h"
 #include "dpb_launcher.h"
 #include "dpb_log.h"
 #include "dpb_memory.h"
@@ -95,16 +96,22 @@ static dpb_status check_steps(const struct dpb_experiment *e, int64_t samples)
  * its world. */
 dpb_status dpb_driver_check_launched_once(void)
 {
-    const char *variable;
-    int64_t processes = dpb_host_launched_as(&variable);
-    if (processes == 1)
+    struct dpb_launched launched;
+    char why[256];
+    dpb_status st = dpb_launched_find(&launched, why, sizeof(why));
+    if (st < 0) {
+        dpb_error("cannot tell how many processes were started: %s", why);
+        dpb_log_hint("unset the variables of the launcher that did not start this process");
+        return st;
+    }
+    if (launched.size == 1)
         return DPB_OK;
-    dpb_error("launched as %" PRId64 " processes (%s), but this one's world size is 1: dpbench "
-              "starts its ranks itself",
-              processes, variable);
-    dpb_log_hint("start it once, without mpirun or with `srun --ntasks=1`, and give --ranks; in a "
-                 "shell or batch script that has the variable anyway: env -u %s dpbench ...",
-                 variable);
+    dpb_error("launched as %d processes (%s), but this one's world size is 1: dpbench starts its "
+              "ranks itself",
+              launched.size, launched.size_variable);
+    dpb_log_hint("start it once, and give --ranks; or give --launcher none, for one rank in each "
+                 "process; where the variable is a mistake: env -u %s dpbench ...",
+                 launched.size_variable);
     return DPB_ERR_UNAVAILABLE;
 }
 

@@ -12,7 +12,6 @@
 #include <xxhash.h>
 
 #include "build_info.h"
-#include "dpb_units.h"
 
 /* Only these reach a record: a whole environment would carry secrets. */
 static const char *const environment_prefixes[] = {"OMP_",      "KMP_",   "DNNL_", "ONEDNN_",
@@ -23,12 +22,6 @@ static const char *const environment_prefixes[] = {"OMP_",      "KMP_",   "DNNL_
 static const char *const secret_words[] = {"JWT",  "TOKEN", "SECRET",    "PASSWORD",
                                            "PASS", "KEY",   "CREDENTIAL"};
 
-/* Set by launchers to the number of processes that they start. Slurm's for the step comes first: a
- * step of one process inside a larger allocation is one process. */
-static const char *const launcher_sizes[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE",
-                                             "MV2_COMM_WORLD_SIZE",  "SLURM_STEP_NUM_TASKS",
-                                             "SLURM_NTASKS",         "WORLD_SIZE"};
-
 extern char **environ;
 
 int dpb_host_cores(void)
@@ -38,22 +31,6 @@ int dpb_host_cores(void)
         return 1;
     int cores = CPU_COUNT(&set);
     return cores < 1 ? 1 : cores;
-}
-
-int64_t dpb_host_launched_as(const char **variable)
-{
-    bool step = getenv("SLURM_STEP_NUM_TASKS") != NULL;
-    for (size_t i = 0; i < sizeof(launcher_sizes) / sizeof(char *); i++) {
-        const char *text = getenv(launcher_sizes[i]);
-        int64_t size;
-        if (!text || (step && strcmp(launcher_sizes[i], "SLURM_NTASKS") == 0))
-            continue;
-        if (dpb_parse_i64(text, &size, NULL) == DPB_OK && size > 1) {
-            *variable = launcher_sizes[i];
-            return size;
-        }
-    }
-    return 1;
 }
 
 static bool is_secret(const char *name)

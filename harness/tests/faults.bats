@@ -180,19 +180,23 @@ YAML
 }
 
 @test "a launcher that started several processes is refused before any work" {
-    for variable in OMPI_COMM_WORLD_SIZE PMI_SIZE SLURM_NTASKS WORLD_SIZE; do
-        run env "$variable=16" "$DPBENCH" run "${quick[@]}" --ranks 2
+    for pair in OMPI_COMM_WORLD_RANK,OMPI_COMM_WORLD_SIZE PMI_RANK,PMI_SIZE RANK,WORLD_SIZE \
+        SLURM_PROCID,SLURM_STEP_NUM_TASKS; do
+        run env "${pair%,*}=3" "${pair#*,}=16" "$DPBENCH" run "${quick[@]}" --ranks 2
         assert_exit 3
-        assert_output "launched as 16 processes.*$variable"
-        assert_output 'hint: '
+        assert_output "launched as 16 processes.*${pair#*,}"
+        assert_output 'hint: .*--launcher none'
         assert_nothing_written
     done
-    run env SLURM_NTASKS=16 "$DPBENCH" verify --data synthetic --ranks 2
+    run env SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=16 "$DPBENCH" verify --data synthetic --ranks 2
     assert_exit 3
 }
 
 @test "a launcher of one process, also inside a larger allocation, is fine" {
-    run env SLURM_NTASKS=16 SLURM_STEP_NUM_TASKS=1 "$DPBENCH" run "${quick[@]}" --ranks 1 -o one
+    run env SLURM_PROCID=0 SLURM_NTASKS=16 SLURM_STEP_NUM_TASKS=1 \
+        "$DPBENCH" run "${quick[@]}" --ranks 1 -o one
+    assert_exit 0
+    run env SLURM_PROCID=0 SLURM_NTASKS=16 "$DPBENCH" run "${quick[@]}" --ranks 1 -o batch
     assert_exit 0
 }
 

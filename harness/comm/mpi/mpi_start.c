@@ -1,53 +1,54 @@
 #include "dpb_mpi_start.h"
 
-#include <errno.h>
-#include <limits.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "dpb_launched.h"
+
+/* srun leaves the variables of PMI-2, which MPICH speaks, or of PMIx, which Open MPI speaks. */
 static const struct {
-    const char *text, *rank, *size;
-} launchers[] = {
-        [DPB_MPI_OPEN_MPI] = {"openmpi", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},
-        [DPB_MPI_MPICH] = {"mpich", "PMI_RANK", "PMI_SIZE"},
+    enum dpb_launched_by by;
+    enum dpb_mpi_library library;
+    const char *needs; /* also; NULL: nothing */
+} starters[] = {
+        {DPB_LAUNCHED_BY_OPEN_MPI, DPB_MPI_OPEN_MPI, NULL},
+        {DPB_LAUNCHED_BY_SLURM, DPB_MPI_OPEN_MPI, "PMIX_RANK"},
+        {DPB_LAUNCHED_BY_HYDRA, DPB_MPI_MPICH, NULL},
 };
 
 const char *dpb_mpi_library_text(enum dpb_mpi_library library)
 {
-    return launchers[library].text;
-}
-
-static bool read_number(const char *text, int *number)
-{
-    char *end;
-    errno = 0;
-    long value = strtol(text, &end, 10);
-    if (end == text || *end || errno || value < 0 || value > INT_MAX)
-        return false;
-    *number = (int)value;
-    return true;
+    static const char *const texts[] = {
+            [DPB_MPI_OPEN_MPI] = "openmpi",
+            [DPB_MPI_MPICH] = "mpich",
+    };
+    return texts[library];
 }
 
 dpb_status dpb_mpi_start_find(struct dpb_mpi_start *start, char *why, size_t why_bytes)
 {
-    for (size_t i = 0; i < sizeof(launchers) / sizeof(launchers[0]); i++) {
-        const char *rank = getenv(launchers[i].rank);
-        const char *size = getenv(launchers[i].size);
-        if (!rank || !size)
+    struct dpb_launched launched;
+    char text[256];
+    for (size_t i = 0; i < sizeof(starters) / sizeof(starters[0]); i++) {
+        if (starters[i].needs && !getenv(starters[i].needs))
             continue;
-        start->library = (enum dpb_mpi_library)i;
-        if (read_number(rank, &start->rank) && read_number(size, &start->size) &&
-            start->rank < start->size)
-            return DPB_OK;
-        snprintf(why, why_bytes,
-                 "not available here, because %s=%s and %s=%s are no rank and number of ranks",
-                 launchers[i].rank, rank, launchers[i].size, size);
-        return DPB_ERR_UNAVAILABLE;
+        dpb_status st = dpb_launched_find_by(starters[i].by, &launched, text, sizeof(text));
+        if (st == DPB_ERR_UNAVAILABLE)
+            continue;
+        if (st < 0) {
+            snprintf(why, why_bytes, "not available here, because %s", text);
+            return DPB_ERR_UNAVAILABLE;
+        }
+        *start = (struct dpb_mpi_start){starters[i].library, launched.rank, launched.size};
+        return DPB_OK;
     }
-    snprintf(why, why_bytes,
-             "not available here, because this process was started without mpirun (neither %s nor "
-             "%s is set)",
-             launchers[0].rank, launchers[1].rank);
+    if (dpb_launched_find_by(DPB_LAUNCHED_BY_SLURM, &launched, text, sizeof(text)) == DPB_OK)
+        snprintf(why, why_bytes,
+                 "not available here, because srun started this process without PMI: give srun "
+                 "--mpi=pmix (Open MPI) or --mpi=pmi2 (MPICH)");
+    else
+        snprintf(why, why_bytes,
+                 "not available here, because this process was started without mpirun (neither "
+                 "OMPI_COMM_WORLD_RANK nor PMI_RANK is set)");
     return DPB_ERR_UNAVAILABLE;
 }
