@@ -57,6 +57,7 @@ pkg_check_modules(hwloc REQUIRED IMPORTED_TARGET hwloc>=2.0)
 pkg_check_modules(smartcols REQUIRED IMPORTED_TARGET smartcols>=2.30)
 pkg_check_modules(xxhash REQUIRED IMPORTED_TARGET libxxhash)
 pkg_check_modules(sqlite3 REQUIRED IMPORTED_TARGET sqlite3>=3.24)
+pkg_check_modules(libsodium REQUIRED IMPORTED_TARGET libsodium>=1.0.16)
 # Not find_package(dnnl): Debian's package file also demands OpenCL's headers, which nothing here
 # uses and which are not installed with libdnnl-dev.
 find_path(DPB_DNNL_INCLUDE oneapi/dnnl/dnnl_version.h REQUIRED)
@@ -77,7 +78,7 @@ add_library(DNNL::dnnl UNKNOWN IMPORTED GLOBAL)
 set_target_properties(DNNL::dnnl PROPERTIES IMPORTED_LOCATION ${DPB_DNNL_LIBRARY}
         INTERFACE_INCLUDE_DIRECTORIES ${DPB_DNNL_INCLUDE})
 find_package(ZLIB REQUIRED)
-foreach(library jansson libfyaml hwloc smartcols xxhash sqlite3)
+foreach(library jansson libfyaml hwloc smartcols xxhash sqlite3 libsodium)
     dpb_feature(${library} TRUE "${${library}_VERSION}")
 endforeach()
 dpb_feature("oneDNN" TRUE "${dnnl_VERSION}")

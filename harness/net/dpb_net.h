@@ -47,8 +47,7 @@ void dpb_net_token_text(const struct dpb_net_token *token, char text[DPB_NET_TOK
  * is negative. DPB_ERR_USAGE, and the reason in one line in `why`. */
 dpb_status dpb_net_address_parse(const char *text, int default_port,
                                  struct dpb_net_address *address, char *why, size_t why_bytes);
-void dpb_net_address_text(const struct dpb_net_address *address,
-                          char text[DPB_NET_ADDRESS_BYTES]);
+void dpb_net_address_text(const struct dpb_net_address *address, char text[DPB_NET_ADDRESS_BYTES]);
 
 /* Listen. `bind_to`: an interface ("eth0"), an address or a name of this host, a network
  * ("10.1.0.0/16": the interface in it), or NULL: the interface that leads to `peer` (a host's
@@ -61,7 +60,8 @@ dpb_status dpb_net_listen(const char *bind_to, const char *peer, int port, int *
 /* Connect and greet as `role` ("rank", "rendezvous"), trying again until `deadline_ns`
  * (dpb_clock_now_ns()) while nobody listens yet or the host cannot be reached. DPB_ERR_TIMEOUT with
  * the last reason, DPB_ERR_UNAVAILABLE (a name that does not resolve), DPB_ERR_MISMATCH (the other
- * end has another token, or is no dpbench or one of another protocol); logged. The socket blocks. */
+ * end has another token, or is no dpbench or one of another protocol); logged. The socket blocks.
+ */
 dpb_status dpb_net_connect(const struct dpb_net_address *to, const struct dpb_net_token *token,
                            const char *role, int64_t deadline_ns, int *fd);
 

@@ -1,0 +1,42 @@
+/* net_log.h: what this program has logged, as one text. */
+#ifndef DPB_NET_TEST_LOG_H
+#define DPB_NET_TEST_LOG_H
+
+#include "dpb_log.h"
+#include "dpb_test.h"
+
+#define NET_LOG_BYTES 65536
+
+static char net_log[NET_LOG_BYTES];
+
+/* The log calls it under its own lock; a test reads when no other thread of it logs. */
+static void net_log_keep(void *context, enum dpb_log_level level, const char *line)
+{
+    (void)context;
+    (void)level;
+    const size_t length = strlen(net_log);
+    snprintf(net_log + length, sizeof(net_log) - length, "%s\n", line);
+}
+
+static int net_log_begin(void **state)
+{
+    (void)state;
+    net_log[0] = '\0';
+    dpb_log_set_level(DPB_LOG_DEBUG);
+    dpb_log_set_sink(net_log_keep, NULL);
+    return 0;
+}
+
+#define assert_logged(text)                                                                        \
+    do {                                                                                           \
+        if (!strstr(net_log, (text)))                                                              \
+            fail_msg("\"%s\" is not in the log:\n%s", (text), net_log);                            \
+    } while (0)
+
+#define assert_not_logged(text)                                                                    \
+    do {                                                                                           \
+        if (strstr(net_log, (text)))                                                               \
+            fail_msg("\"%s\" is in the log:\n%s", (text), net_log);                                \
+    } while (0)
+
+#endif
