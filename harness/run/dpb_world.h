@@ -30,13 +30,14 @@ struct dpb_world_hosts {
 
 /* --hosts "node1:4,node2:4,[fe80::1]:2". A host without a number has one slot. A host named twice
  * is one host with both's slots, at its first place, and a warning says so (Open MPI merges
- * silently, MPICH has crashed); some with and some without a number: a warning. Empty names, slots
- * below 1, text after them: DPB_ERR_USAGE, logged with the entry. */
+ * silently, MPICH has crashed); some with and some without a number: a warning. Empty names, names
+ * that no host can have, slots below 1, text after them: DPB_ERR_USAGE, logged with the entry. */
 dpb_status dpb_world_hosts_parse(const char *text, struct dpb_world_hosts *hosts);
 
 /* --hostfile: a line each, as Open MPI ("node1 slots=4 max_slots=8"), MPICH ("node1:4") and
  * plain lists ("node1", "node1") write it; '#' begins a comment. Same rules; messages name file
- * and line. DPB_ERR_IO when it cannot be read, DPB_ERR_USAGE when it holds no host. */
+ * and line. What cannot be read is as dpb_file_read_most() says; DPB_ERR_USAGE when it holds no
+ * host. */
 dpb_status dpb_world_hosts_read(const char *path, struct dpb_world_hosts *hosts);
 
 void dpb_world_hosts_release(struct dpb_world_hosts *hosts);
@@ -60,6 +61,10 @@ struct dpb_world {
 dpb_status dpb_world_map(const struct dpb_world_hosts *hosts, int ranks, int ranks_per_node,
                          struct dpb_world *world);
 
+/* `nodes` nodes after one another, each with as many ranks as it has slots. */
+dpb_status dpb_world_from_nodes(const struct dpb_world_host *node, int nodes,
+                                struct dpb_world *world);
+
 /* What each started process says about itself. */
 struct dpb_world_claim {
     int rank, size;                  /* as its launcher told it; -1: it was not told */
@@ -81,7 +86,9 @@ struct dpb_world_claim {
  * and how many more), ranks of one host that are not together on it, more ranks on a host than it
  * was to have. Only warned about: hosts of different machines with one name (they stay two nodes),
  * names that are the same up to the first dot, hosts that are one machine, a host that answers to
- * another name than it was called by. */
+ * another name than it was called by, ranks that are on other hosts than was asked for, a local
+ * rank that is not the one that the launcher told. A node is a host's name on one machine and in
+ * one network name space. */
 dpb_status dpb_world_check(const struct dpb_world_claim *claim, int count,
                            const struct dpb_world *expected, struct dpb_world *world);
 
