@@ -15,7 +15,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "dpb_json.h"
 #include "dpb_net.h"
+#include "dpb_options.h"
 #include "dpb_status.h"
 #include "dpb_world.h"
 
@@ -40,40 +42,53 @@ enum dpb_launcher_kind {
 #undef DPB_LAUNCHER_ENUM
 };
 
-/* The options of every verb that launches (rows in crew_options.c). */
+/* The options of every verb that launches: DPB_ROWS_CREW() (harness/cli/dpb_cli.h) has their rows.
+ */
 struct dpb_crew_options {
-    int64_t launcher;     /* enum dpb_launcher_kind */
-    char hosts[4096];     /* --hosts */
-    char hostfile[4096];  /* --hostfile */
-    char interface[256];  /* --interface: what the driver listens on (dpb_net_listen()) */
-    char rendezvous[512]; /* --rendezvous HOST:PORT or file:PATH: where started processes meet */
-    char launcher_args[4096]; /* --launcher-args: words for mpirun or srun, split as a shell does
-                                 (no expansion) */
+    int launcher;                           /* enum dpb_launcher_kind */
+    char hosts[DPB_OPTION_TEXT_BYTES];      /* --hosts */
+    char hostfile[DPB_OPTION_TEXT_BYTES];   /* --hostfile */
+    char interface[DPB_OPTION_TEXT_BYTES];  /* --interface: what the driver listens on, as
+                                               dpb_net_listen() takes it */
+    char rendezvous[DPB_OPTION_TEXT_BYTES]; /* --rendezvous HOST:PORT or file:PATH: where processes
+                                               that somebody else started meet */
+    int64_t rendezvous_timeout_ns;          /* --rendezvous-timeout: how long they may take to */
+    char launcher_args[DPB_OPTION_TEXT_BYTES]; /* --launcher-args: words for mpirun or srun, split
+                                                  as a shell does, without expansion */
 };
+
+#define DPB_CREW_TOKEN_VARIABLE "DPBENCH_TOKEN" /* the user's secret for started processes */
 
 typedef struct dpb_crew dpb_crew;
 
 /* DPB_OK and a crew; DPB_OK and NULL for `local`; DPB_END in a process that is not the driver but
- * one of several that somebody else started: it has served all launches and is done (`exit_code`
- * says how it went; the driver's messages are the driver's). `settings_hash` is of the command
- * line: all started processes must have the same. Refused, logged: an option that cannot take
- * effect (--hosts with local, --rendezvous with mpirun ...), variables that disagree, no launcher
- * found (mpirun, srun missing: with the package to install), no token (DPBENCH_TOKEN) where
- * processes on several hosts need one. */
+ * one of several that somebody else started: it has served all launches and is done, and `verdict`
+ * is what the driver's run came to, as far as it was told (else why it ended; the driver's messages
+ * are the driver's). `settings_hash` is of the command line: all started processes must have the
+ * same. Refused, logged: an option that cannot take effect (--hosts with local, --rendezvous with
+ * mpirun ...: DPB_ERR_USAGE), variables that disagree, a process that was started as one of several
+ * with `local`, no launcher found (mpirun, srun missing: with the package to install), no token
+ * where processes on several hosts need one, ranks that do not come (DPB_ERR_TIMEOUT, with their
+ * numbers), and what dpb_world_check() refuses. */
 dpb_status dpb_crew_open(const struct dpb_crew_options *options, const char *settings_hash,
                          const volatile sig_atomic_t *interrupted, dpb_crew **crew,
-                         int *exit_code);
-/* Started processes are told that there is no more to do, and end. NULL is fine. */
-void dpb_crew_close(dpb_crew *crew);
+                         dpb_status *verdict);
+/* Started processes are told that there is no more to do and what came of it, and end. NULL is
+ * fine. */
+void dpb_crew_close(dpb_crew *crew, dpb_status verdict);
 
+enum dpb_launcher_kind dpb_crew_kind(const dpb_crew *crew); /* NULL: local */
+/* Did somebody else start the processes, one for every rank? */
+bool dpb_crew_is_started(const dpb_crew *crew);
 /* The most ranks a launch can have; 0: only the launcher will tell. */
 int dpb_crew_ranks_max(const dpb_crew *crew);
 /* Can comm `name` be used in `launches` launches of this crew? MPI starts once in a process, so
- * processes that somebody else started can serve it in one launch with all of them; `shm` needs
- * one host. DPB_ERR_USAGE, logged, with the remedy. */
+ * processes that somebody else started can serve it in one launch with all of them; what
+ * `needs_segment` needs one host. DPB_ERR_USAGE, logged, with the remedy. */
 dpb_status dpb_crew_check_comm(const dpb_crew *crew, const char *name, bool needs_segment,
                                size_t launches, int ranks_least, int ranks_most);
-/* For manifest and records: {"launcher", "command" (argv, without secrets), "hosts"}. */
+/* For manifest and records: {"launcher", "version" (of mpirun or srun), "command" (argv, without
+ * secrets; both null without them), "hosts" ([{"name", "slots"}], null where not given)}. */
 dpb_json *dpb_crew_json(const dpb_crew *crew);
 
 /* ---- for dpb_launch_run() ---- */
@@ -85,6 +100,8 @@ dpb_status dpb_crew_map(const dpb_crew *crew, int ranks, int ranks_per_node,
 /* The interface to listen on and the host to be reachable from, for dpb_net_listen(); both may be
  * NULL. */
 void dpb_crew_listen_hints(const dpb_crew *crew, const char **bind_to, const char **peer);
+/* What ranks of this crew must know: random, or of the secret that started processes were given. */
+void dpb_crew_token(const dpb_crew *crew, struct dpb_net_token *token);
 /* Start `ranks` processes that call back to `address` with `token`. */
 dpb_status dpb_crew_start(dpb_crew *crew, const struct dpb_world *world, int ranks,
                           const struct dpb_net_address *address, const struct dpb_net_token *token);
