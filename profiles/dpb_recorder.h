@@ -27,7 +27,7 @@
 extern "C" {
 #endif
 
-#define DPB_RECORDER_OPS_VERSION 2
+#define DPB_RECORDER_OPS_VERSION 3
 #define DPB_RECORDER_DEPTH       16 /* nested ranges per lane; deeper ones are lost and counted */
 
 /* Counted as lost: an event for which the buffer had no room, a range nested too deep, an end
@@ -49,6 +49,7 @@ struct dpb_recorder_ops {
     int version; /* DPB_RECORDER_OPS_VERSION */
     const char *name, *summary;
     unsigned flags;
+    int64_t steps_max; /* that can be recorded in one process; 0: as many as there is memory for */
     const struct dpb_option_table *options; /* optional: NULL */
     dpb_status (*probe)(char *why, size_t why_bytes);
     /* Optional: what must be done to the process before the device is opened, once. */

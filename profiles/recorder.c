@@ -52,6 +52,8 @@ dpb_status dpb_recorder_ops_check(const struct dpb_recorder_ops *ops)
     }
     if (!ops->summary || !ops->summary[0])
         return bad_table(ops->name, "the table has no summary");
+    if (ops->steps_max < 0)
+        return bad_table(ops->name, "steps_max is negative");
 
     const struct {
         const char *missing;

@@ -12,6 +12,7 @@
 #include "dpb_meter_rapl.h"
 #include "dpb_module.h"
 #include "dpb_recorder.h"
+#include "dpb_recorder_cupti.h"
 #include "dpb_simulate.h"
 #include "dpb_strategies.h"
 #include "dpb_workloads.h"
@@ -65,6 +66,7 @@ static const struct dpb_recorder_ops recorder_cupti = {
         .name = "cupti",
         .summary = "spans of the host, and what the GPU did, by CUPTI",
         .flags = DPB_RECORDER_OWN_PROCESS,
+        .steps_max = DPB_CUPTI_STEPS_MAX,
         .probe = dpb_module_probe_recorder,
 };
 static const struct dpb_meter_ops meter_nvml = {

@@ -414,6 +414,19 @@ static dpb_status check_abilities(const struct dpb_experiment *e,
     return DPB_OK;
 }
 
+/* A rank would find it, too, but after the timed steps. */
+static dpb_status check_traced(const struct dpb_experiment *e, const struct dpb_registry *registry)
+{
+    const struct dpb_recorder_ops *recorder = dpb_registry_recorder(registry, e->recorder);
+    if (!recorder || recorder->steps_max == 0 || e->trace_steps <= recorder->steps_max ||
+        dpb_registry_is_virtual(registry, e->device))
+        return DPB_OK;
+    dpb_error("--trace-steps %" PRId64 ": recorder \"%s\" records at most %" PRId64 " steps",
+              e->trace_steps, recorder->name, recorder->steps_max);
+    dpb_log_hint("use --trace-steps %" PRId64 ", or fewer", recorder->steps_max);
+    return DPB_ERR_USAGE;
+}
+
 static struct dpb_link read_link(const dpb_json *link)
 {
     return (struct dpb_link){
@@ -514,6 +527,7 @@ dpb_status dpb_experiment_resolve(dpb_config *config, const struct dpb_registry 
     if (dpb_registry_is_virtual(registry, e->device))
         DPB_TRY(registry->simulator->resolve(registry, config));
     DPB_TRY(check_abilities(e, registry, workload));
+    DPB_TRY(check_traced(e, registry));
     if (e->epochs > 0 && dpb_config_is_explicit(config, "steps") && e->steps != DPB_AUTO) {
         dpb_error("--steps and --epochs exclude each other: both say how long to train");
         dpb_log_hint("leave out --steps %" PRId64 ", or --epochs %" PRId64, e->steps, e->epochs);

@@ -119,6 +119,14 @@ print([str(p["available"]).lower() for p in json.load(sys.stdin) if p["name"] ==
     assert_output 'device cpu cannot train with --comm nccl'
 }
 
+@test "more traced steps than CUPTI's recorder can hold are refused before anything else" {
+    dpbench run --device cuda --trace-steps 21 -o r
+    assert_exit 2
+    assert_output 'error: --trace-steps 21: recorder "cupti" records at most 20 steps'
+    assert_output 'use --trace-steps 20, or fewer'
+    [ ! -e r ]
+}
+
 @test "--comm auto is shm on the CPU, and the record says so" {
     dpbench run "${quick[@]}" --ranks 1 --comm auto -o r
     assert_exit 0

@@ -344,6 +344,7 @@ const struct dpb_recorder_ops dpb_recorder_cupti_ops = {
         .name = "cupti",
         .summary = "keeps spans, and what ran on an NVIDIA GPU",
         .flags = DPB_RECORDER_OWN_PROCESS,
+        .steps_max = DPB_CUPTI_STEPS_MAX,
         .probe = probe,
         .prepare = cupti_session_prepare,
         .open = open_recorder,

@@ -371,6 +371,11 @@ static void remove_bucket_end(struct dpb_recorder_ops *ops)
     ops->bucket_begin = (void (*)(dpb_recorder *, const char *, int32_t))abort;
 }
 
+static void negative_steps_max(struct dpb_recorder_ops *ops)
+{
+    ops->steps_max = -1;
+}
+
 static void keep_last_line(void *ctx, enum dpb_log_level level, const char *line)
 {
     (void)level;
@@ -383,12 +388,19 @@ static void test_ops_check(void **state)
         void (*damage)(struct dpb_recorder_ops *ops);
         const char *word; /* in the message */
     } cases[] = {
-            {remove_version, "version"},     {remove_name, "name"},
-            {remove_summary, "summary"},     {remove_probe, "probe"},
-            {remove_open, "open"},           {remove_range_begin, "range_begin"},
-            {remove_range_end, "range_end"}, {remove_emit, "emit"},
-            {remove_set_step, "set_step"},   {remove_drain, "drain"},
-            {remove_close, "close"},         {remove_bucket_end, "bucket_end"},
+            {remove_version, "version"},
+            {remove_name, "name"},
+            {remove_summary, "summary"},
+            {remove_probe, "probe"},
+            {remove_open, "open"},
+            {remove_range_begin, "range_begin"},
+            {remove_range_end, "range_end"},
+            {remove_emit, "emit"},
+            {remove_set_step, "set_step"},
+            {remove_drain, "drain"},
+            {remove_close, "close"},
+            {remove_bucket_end, "bucket_end"},
+            {negative_steps_max, "steps_max"},
     };
     char line[256];
 

@@ -598,6 +598,27 @@ static void test_excludes_that_match_nothing(void **state)
     dpb_plan_release(&plan);
 }
 
+/* More traced steps than the recorder can hold: said before anything runs. */
+static void test_traced_steps(void **state)
+{
+    (void)state;
+    struct dpb_recorder_ops ops = dpb_recorder_host_ops;
+    const struct dpb_recorder_ops *const recorders[] = {&ops};
+    struct dpb_registry registry = *registry_for_tests();
+    struct dpb_plan plan;
+    registry.recorders = recorders;
+    registry_under_test = &registry;
+    assert_int_equal(build_with("ranks=1 trace-steps=1000", NULL, false, 2, &plan), DPB_OK);
+    dpb_plan_release(&plan);
+    ops.steps_max = 20;
+    assert_int_equal(build_with("ranks=1 trace-steps=20", NULL, false, 2, &plan), DPB_OK);
+    dpb_plan_release(&plan);
+    assert_int_equal(build_with("ranks=1 trace-steps=21", NULL, false, 2, &plan), DPB_ERR_USAGE);
+    assert_non_null(strstr(errors, "--trace-steps 21: recorder \"host\" records at most 20 steps"));
+    assert_non_null(strstr(errors, "use --trace-steps 20, or fewer"));
+    registry_under_test = NULL;
+}
+
 static void test_tables_keep_their_promises(void **state)
 {
     (void)state;
@@ -630,6 +651,7 @@ int main(void)
             cmocka_unit_test(test_repro_line_names_what_was_given),
             cmocka_unit_test(test_repro_line_names_threads_of_the_sweep),
             cmocka_unit_test(test_excludes_that_match_nothing),
+            cmocka_unit_test(test_traced_steps),
             cmocka_unit_test(test_tables_keep_their_promises),
             cmocka_unit_test(test_data_fits_the_workload),
     };
