@@ -481,14 +481,24 @@ static void test_missing_waits(void **state)
 
 /* Of the calls of rank 0, from opening to closing, one fails: it is said, by text, or changes
  * nothing (a version, a plan that another one stands in for, what is destroyed); nothing leaks, and
- * nobody hangs. FAKE_EVERY_CALL=1 in the environment: every one of them. */
+ * nobody hangs. FAKE_EVERY_CALL=1 in the environment: every one of them; FAKE_EVERY_CALL=7: every
+ * seventh; with FAKE_FIRST_CALL and FAKE_LAST_CALL those between, for what takes hours in one go.
+ */
 #define FAILURES (dpb_tests_full() ? 30 : 10)
+
+static int64_t number_of(const char *variable, int64_t otherwise)
+{
+    const char *text = getenv(variable);
+    const long long number = text ? strtoll(text, NULL, 10) : 0;
+
+    return number > 0 ? number : otherwise;
+}
 
 static void fail_calls(int ranks, int failures)
 {
     struct run *cpu = run_new(&cases[0], &strategies[0], ranks);
     struct run *run = run_new(&cases[0], &strategies[0], ranks);
-    int64_t calls, stride;
+    int64_t calls, first, last, stride;
     int bad = 0;
 
     assert_int_equal(run_all(cpu), 0);
@@ -498,8 +508,10 @@ static void fail_calls(int ranks, int failures)
     assert_int_equal(run_all(run), 0);
     assert_int_equal(run->report[0].status, DPB_OK);
     calls = run->report[0].calls;
-    stride = getenv("FAKE_EVERY_CALL") || calls < failures ? 1 : calls / failures;
-    for (int64_t call = 1; call <= calls; call += stride) {
+    stride = number_of("FAKE_EVERY_CALL", calls < failures ? 1 : calls / failures);
+    first = number_of("FAKE_FIRST_CALL", 1);
+    last = number_of("FAKE_LAST_CALL", calls);
+    for (int64_t call = first; call <= last && call <= calls; call += stride) {
         const struct report *report = &run->report[0];
         int dead;
         bool is_said, is_harmless;
@@ -515,8 +527,10 @@ static void fail_calls(int ranks, int failures)
                     (long long)call, (long long)calls, report->failed_call, dead, report->status,
                     report->error, report->leaked);
     }
-    print_message("%d rank%s: %lld calls, every %lldth failed once, %d not handled\n", ranks,
-                  ranks == 1 ? "" : "s", (long long)calls, (long long)stride, bad);
+    print_message("%d rank%s: of %lld calls, from %lld on, every %lldth failed once, %d not "
+                  "handled\n",
+                  ranks, ranks == 1 ? "" : "s", (long long)calls, (long long)first,
+                  (long long)stride, bad);
     run_free(cpu);
     run_free(run);
     assert_int_equal(bad, 0);
@@ -526,15 +540,27 @@ static void test_failing_calls(void **state)
 {
     (void)state;
     fail_calls(1, FAILURES);
+}
+
+static void test_failing_calls_of_a_pair(void **state)
+{
+    (void)state;
     fail_calls(2, FAILURES / 2);
 }
 
-int main(void)
+/* An argument is the name of the one test to run, with * for any text. */
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-            cmocka_unit_test(test_integers),      cmocka_unit_test(test_graphs),
-            cmocka_unit_test(test_missing_waits), cmocka_unit_test(test_failing_calls),
+            cmocka_unit_test(test_integers),
+            cmocka_unit_test(test_graphs),
+            cmocka_unit_test(test_missing_waits),
+            cmocka_unit_test(test_failing_calls),
+            cmocka_unit_test(test_failing_calls_of_a_pair),
             cmocka_unit_test(test_training),
     };
+
+    if (argc > 1)
+        cmocka_set_test_filter(argv[1]);
     return DPB_RUN_TESTS(tests);
 }
