@@ -42,6 +42,9 @@ struct dpb_launched {
 /* "torchrun", "Open MPI", "Hydra", "MVAPICH", "Slurm"; "nobody". */
 const char *dpb_launched_by_text(enum dpb_launched_by by);
 
+/* The variable that holds its rank; NULL for nobody. */
+const char *dpb_launched_rank_variable(enum dpb_launched_by by);
+
 /* The innermost launcher that speaks of this process. Several may be nested. One whose size is 1
  * gives way, and so does one that started a single process on every node and has fewer of them:
  * that process is the other's daemon or torchrun itself. Two that both claim more than one process

@@ -35,6 +35,11 @@ const char *dpb_launched_by_text(enum dpb_launched_by by)
     return launchers[by].text;
 }
 
+const char *dpb_launched_rank_variable(enum dpb_launched_by by)
+{
+    return launchers[by].rank;
+}
+
 static dpb_status read_number(const char *variable, int *number, char *why, size_t why_bytes)
 {
     const char *text = getenv(variable);

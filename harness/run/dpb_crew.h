@@ -42,6 +42,8 @@ enum dpb_launcher_kind {
 #undef DPB_LAUNCHER_ENUM
 };
 
+const char *dpb_launcher_text(enum dpb_launcher_kind kind);
+
 /* The options of every verb that launches: DPB_ROWS_CREW() (harness/cli/dpb_cli.h) has their rows.
  */
 struct dpb_crew_options {
@@ -73,6 +75,9 @@ typedef struct dpb_crew dpb_crew;
 dpb_status dpb_crew_open(const struct dpb_crew_options *options, const char *settings_hash,
                          const volatile sig_atomic_t *interrupted, dpb_crew **crew,
                          dpb_status *verdict);
+/* DPB_ERR_UNAVAILABLE, logged, when a launcher such as mpirun started more than this process. */
+dpb_status dpb_crew_check_alone(void);
+
 /* Started processes are told that there is no more to do and what came of it, and end. NULL is
  * fine. */
 void dpb_crew_close(dpb_crew *crew, dpb_status verdict);

@@ -106,10 +106,9 @@ static dpb_status order_by_rank(const claim *c, int count, const claim **by_rank
     if (wrong == 0)
         return DPB_OK;
     append_more(wrong, &what);
-    dpb_str_append(&what, "; missing:");
-    for (int r = 0; r < count; r++)
+    for (int r = 0; c[0].size == count && r < count; r++)
         if (!by_rank[r] && missing++ < LISTED_MAX)
-            dpb_str_appendf(&what, "%s %d", missing > 1 ? "," : "", r);
+            dpb_str_appendf(&what, "%s %d", missing > 1 ? "," : "; missing:", r);
     append_more(missing, &what);
     return refuse(&what, "every process needs a rank of its own: one launcher for all of them, and "
                          "no rank variable set by hand");
@@ -299,8 +298,8 @@ dpb_status dpb_world_check(const struct dpb_world_claim *claims, int count,
     int nodes = 0;
     DPB_TRY_GOTO(st, st, out);
     DPB_TRY_GOTO(st, check_singletons(claims, count), out);
-    DPB_TRY_GOTO(st, check_sizes(claims, count), out);
     DPB_TRY_GOTO(st, order_by_rank(claims, count, by_rank), out);
+    DPB_TRY_GOTO(st, check_sizes(claims, count), out);
     DPB_TRY_GOTO(st,
                  check_same(by_rank, count, offsetof(claim, build), "runs another dpbench",
                             "install one build on all hosts"),

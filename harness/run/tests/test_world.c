@@ -332,6 +332,7 @@ static void test_claims_that_cannot_be(void **state)
             {3,
              {{0, 3}, {1, 3, "b"}, {1, 3, "c"}},
              "rank 1 is claimed twice: by pid 101 on b and by pid 102 on c; missing: 2"},
+            {3, {{0, 2}, {1, 2}, {1, 2}}, "by pid 101 on a and by pid 102 on a\n"},
             {4, {{0, 4}, {0, 4}, {0, 4}, {0, 4}}, "; missing: 1, 2, 3"},
             {2, {{0, 2}, {2, 2}}, "rank 2 (pid 101 on a) is not one of 2; missing: 1"},
             {3,

@@ -1,0 +1,182 @@
+/* A launcher's process, or a rank's: started in a group of its own, listened to, ended. */
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "crew_private.h"
+#include "dpb_clock.h"
+#include "dpb_log.h"
+
+#define TERM_NS  3000000000ll /* between SIGTERM and SIGKILL: mpirun ends its ranks meanwhile */
+#define SLICE_NS 10000000ll
+
+static _Noreturn void become(const char *path, char *const *argv, char *const *environment,
+                             int output, pid_t parent)
+{
+    sigset_t none;
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+    signal(SIGPIPE, SIG_DFL);
+    signal(SIGXFSZ, SIG_DFL);
+    setpgid(0, 0);
+    prctl(PR_SET_PDEATHSIG, SIGTERM);
+    if (getppid() != parent) /* it has died before that */
+        _exit(127);
+    int input = open("/dev/null", O_RDONLY);
+    if (input >= 0)
+        dup2(input, STDIN_FILENO);
+    if (output >= 0) {
+        dup2(output, STDOUT_FILENO);
+        dup2(output, STDERR_FILENO);
+    }
+    execve(path, argv, environment);
+    _exit(127);
+}
+
+dpb_status crew_child_start(struct crew_child *child, const char *path, char *const *argv,
+                            char *const *environment, bool captured)
+{
+    int pipe_fds[2] = {-1, -1};
+    *child = (struct crew_child){.output_fd = -1};
+    if (captured && pipe2(pipe_fds, O_CLOEXEC) != 0) {
+        dpb_error("cannot make a pipe for \"%s\": %s", path, strerror(errno));
+        return DPB_ERR_UNAVAILABLE;
+    }
+    const pid_t parent = getpid(), pid = fork();
+    if (pid == 0)
+        become(path, argv, environment, pipe_fds[1], parent);
+    if (captured)
+        close(pipe_fds[1]);
+    if (pid < 0) {
+        dpb_error("cannot start \"%s\": %s", path, strerror(errno));
+        if (captured)
+            close(pipe_fds[0]);
+        return DPB_ERR_UNAVAILABLE;
+    }
+    setpgid(pid, pid); /* both sides: whoever comes first */
+    child->pid = pid;
+    child->output_fd = pipe_fds[0];
+    if (captured)
+        fcntl(child->output_fd, F_SETFL, O_NONBLOCK);
+    return DPB_OK;
+}
+
+static bool has_a_word(const char *line)
+{
+    return strpbrk(line, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ") != NULL;
+}
+
+/* Keep the last line that says something: launchers frame their messages with dashes. */
+static void note(struct crew_child *child, const char *bytes, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (bytes[i] != '\n') {
+            if (child->line_bytes < sizeof(child->line) - 1)
+                child->line[child->line_bytes++] = bytes[i];
+            continue;
+        }
+        child->line[child->line_bytes] = '\0';
+        if (has_a_word(child->line))
+            memcpy(child->last_line, child->line, sizeof(child->last_line));
+        child->line_bytes = 0;
+    }
+}
+
+static void pass_on(struct crew_child *child)
+{
+    char bytes[4096];
+    ssize_t got;
+    while (child->output_fd >= 0 && (got = read(child->output_fd, bytes, sizeof(bytes))) != 0) {
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got < 0)
+            return; /* nothing more for now */
+        note(child, bytes, (size_t)got);
+        for (ssize_t done = 0, wrote; done < got; done += wrote)
+            if ((wrote = write(STDERR_FILENO, bytes + done, (size_t)(got - done))) <= 0)
+                break; /* nobody listens to us */
+    }
+}
+
+dpb_status crew_child_check(struct crew_child *child, const char *name, char *how, size_t how_bytes)
+{
+    siginfo_t info = {0};
+    if (child->pid == 0)
+        return DPB_OK;
+    pass_on(child);
+    /* It is reaped by crew_child_stop() only, so that its group cannot be another's until then. */
+    if (waitid(P_PID, (id_t)child->pid, &info, WEXITED | WNOHANG | WNOWAIT) != 0 ||
+        info.si_pid == 0)
+        return DPB_PENDING;
+    pass_on(child);
+    if (info.si_code == CLD_EXITED && info.si_status == 0)
+        return DPB_OK;
+    int used = info.si_code == CLD_EXITED
+                       ? snprintf(how, how_bytes, "%s exited with code %d", name, info.si_status)
+                       : snprintf(how, how_bytes, "%s was killed by signal %d (%s)", name,
+                                  info.si_status, strsignal(info.si_status));
+    if (child->last_line[0] && used > 0 && (size_t)used < how_bytes)
+        snprintf(how + used, how_bytes - (size_t)used, ": %s", child->last_line);
+    return DPB_ERR_RANK_FAILED;
+}
+
+void crew_child_stop(struct crew_child *child)
+{
+    char how[CREW_HOW_BYTES];
+    if (child->pid == 0)
+        return;
+    const int64_t deadline_ns = dpb_clock_now_ns() + TERM_NS;
+    bool ended = crew_child_check(child, "", how, sizeof(how)) != DPB_PENDING;
+    if (!ended)
+        kill(-child->pid, SIGTERM);
+    while (!ended && dpb_clock_now_ns() < deadline_ns) {
+        dpb_clock_sleep_until_ns(dpb_clock_now_ns() + SLICE_NS);
+        ended = crew_child_check(child, "", how, sizeof(how)) != DPB_PENDING;
+    }
+    kill(-child->pid, SIGKILL); /* what it may have left behind, too */
+    while (waitpid(child->pid, NULL, 0) < 0 && errno == EINTR)
+        ;
+    pass_on(child);
+    if (child->output_fd >= 0)
+        close(child->output_fd);
+    *child = (struct crew_child){.output_fd = -1};
+}
+
+/* ---- environments ---- */
+
+static bool is_named(const char *variable, const char *const *names)
+{
+    for (; *names; names++) {
+        const size_t length = strcspn(*names, "=");
+        if (strncmp(variable, *names, length) == 0 && variable[length] == '=')
+            return true;
+    }
+    return false;
+}
+
+void crew_strings_free(char **strings)
+{
+    for (char **s = strings; s && *s; s++)
+        free(*s);
+    free(strings);
+}
+
+char **crew_environment(const char *const *drop, const char *const *set)
+{
+    struct crew_words words = {0};
+    for (char **e = environ; e && *e; e++)
+        if (!is_named(*e, drop) && !is_named(*e, set))
+            crew_words_add(&words, "%s", *e);
+    for (; *set; set++)
+        crew_words_add(&words, "%s", *set);
+    if (!words.failed)
+        return words.items;
+    crew_words_release(&words);
+    return NULL;
+}
