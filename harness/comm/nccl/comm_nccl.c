@@ -38,8 +38,8 @@ static dpb_status check_config(const struct dpb_comm_config *config)
     if (!config->device || !(dpb_device_get_ops(config->device)->flags & DPB_DEVICE_ACCELERATOR) ||
         !dpb_device_get_ops(config->device)->stream_native)
         problem = "it moves memory of GPUs, so it needs device \"cuda\" (--device cuda)";
-    else if (config->size > DPB_COMM_RANKS_MAX)
-        problem = "at most 64 ranks of one machine find each other";
+    else if (!config->server && config->size > DPB_COMM_RANKS_MAX)
+        problem = "at most 64 ranks of one machine find each other in its memory";
     if (!problem)
         return DPB_OK;
     dpb_error("rank %d of %d: cannot open comm \"nccl\": %s", config->rank, config->size, problem);
@@ -57,7 +57,8 @@ static dpb_status greet(struct dpb_nccl_comm *comm)
     const struct greeting mine = {comm->version,         options->algo,     options->proto,
                                   options->min_ctas,     options->max_ctas, options->cta_policy,
                                   options->registration, options->profile};
-    struct greeting all[DPB_COMM_RANKS_MAX];
+    struct greeting *all = comm->gathered;
+    _Static_assert(sizeof(*all) <= DPB_NCCL_GATHER_BYTES, "as many as are gathered");
     DPB_TRY(dpb_rendezvous_exchange(comm->rendezvous, "options", &mine, sizeof(mine), all));
     for (int r = 0; r < comm->base.size; r++) {
         if (all[r].version != mine.version)
@@ -96,7 +97,8 @@ static ncclConfig_t nccl_config(const struct dpb_comm_nccl_options *options)
 static dpb_status connect_ranks(struct dpb_nccl_comm *comm, const char *subject)
 {
     ncclUniqueId mine;
-    ncclUniqueId all[DPB_COMM_RANKS_MAX];
+    ncclUniqueId *all = comm->gathered;
+    _Static_assert(sizeof(*all) <= DPB_NCCL_GATHER_BYTES, "as many as are gathered");
     ncclConfig_t config = nccl_config(&comm->options);
     memset(&mine, 0, sizeof(mine));
     if (comm->base.rank == 0) {
@@ -158,6 +160,7 @@ static void release(struct dpb_nccl_comm *comm)
     pthread_mutex_destroy(&comm->call_lock);
     pthread_mutex_destroy(&comm->lock);
     pthread_mutex_destroy(&comm->stop_lock);
+    free(comm->gathered);
     free(comm);
 }
 
@@ -185,6 +188,7 @@ static dpb_status open_ranks(struct dpb_nccl_comm *comm, const struct dpb_comm_c
             .rank = config->rank,
             .size = config->size,
             .segment_fd = config->segment_fd,
+            .server = config->server,
             .timeout_ns = config->timeout_ns,
     };
     char subject[DPB_NCCL_SUBJECT];
@@ -204,8 +208,13 @@ static dpb_status open_ranks(struct dpb_nccl_comm *comm, const struct dpb_comm_c
 static struct dpb_nccl_comm *new_comm(const struct dpb_comm_config *config)
 {
     struct dpb_nccl_comm *comm = calloc(1, sizeof(*comm));
-    if (!comm)
+    void *gathered = calloc((size_t)config->size, DPB_NCCL_GATHER_BYTES);
+    if (!comm || !gathered) {
+        free(comm);
+        free(gathered);
         return NULL;
+    }
+    comm->gathered = gathered;
     comm->base = (struct dpb_comm_base){&dpb_comm_nccl_ops, config->rank, config->size,
                                         config->local_rank, config->node};
     if (config->options)

@@ -15,7 +15,7 @@ struct outcome {
 
 static dpb_status agree_on_bytes(struct dpb_nccl_comm *comm, int64_t wanted)
 {
-    int64_t all[DPB_COMM_RANKS_MAX];
+    int64_t *all = comm->gathered;
     DPB_TRY(dpb_rendezvous_exchange(comm->rendezvous, "buffer_alloc", &wanted, sizeof(wanted),
                                     all));
     for (int r = 0; r < comm->base.size; r++)
@@ -100,7 +100,7 @@ static dpb_status agree_on_outcome(struct dpb_nccl_comm *comm, struct dpb_nccl_b
                                    dpb_status mine, const char *subject)
 {
     const struct outcome outcome = {mine, buffer->handle != NULL};
-    struct outcome all[DPB_COMM_RANKS_MAX];
+    struct outcome *all = comm->gathered;
     bool everywhere = true;
     DPB_TRY(dpb_rendezvous_exchange(comm->rendezvous, "buffer_alloc", &outcome, sizeof(outcome),
                                     all));

@@ -67,7 +67,8 @@ static dpb_status refuse_same(struct dpb_nccl_comm *comm, const struct dpb_nccl_
 
 dpb_status dpb_nccl_identity_check(struct dpb_nccl_comm *comm)
 {
-    struct dpb_nccl_identity all[DPB_COMM_RANKS_MAX];
+    struct dpb_nccl_identity *all = comm->gathered;
+    _Static_assert(sizeof(*all) <= DPB_NCCL_GATHER_BYTES, "as many as are gathered");
     char subject[DPB_NCCL_SUBJECT];
     snprintf(subject, sizeof(subject), "rank %d: open", comm->base.rank);
     DPB_TRY(read_identity(comm, subject));

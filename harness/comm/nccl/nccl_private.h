@@ -63,6 +63,8 @@ struct dpb_nccl_clock {
     int newer; /* the index of the newer one */
 };
 
+#define DPB_NCCL_GATHER_BYTES 128 /* the most that a rank brings: a unique id */
+
 struct dpb_nccl_comm {
     struct dpb_comm_base base; /* first */
     struct dpb_comm_nccl_options options;
@@ -72,6 +74,7 @@ struct dpb_nccl_comm {
     int cuda_device;
     int64_t timeout_ns, abort_timeout_ns;
     dpb_rendezvous *rendezvous;
+    void *gathered; /* what all ranks brought to an exchange: DPB_NCCL_GATHER_BYTES of each */
     struct dpb_nccl_identity identity;
 
     /* Of whoever calls NCCL: one thread at a time. Before `lock`, when both are taken. */

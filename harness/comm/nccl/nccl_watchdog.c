@@ -52,27 +52,40 @@ static void log_report(struct dpb_nccl_comm *comm, const struct dpb_str *ring,
         dpb_warn("rank %d: NCCL's RAS service says nothing: %s", comm->base.rank, why_no_ras);
 }
 
-/* Why the oldest collective is not complete, as far as this rank can know. */
-static void append_reason(struct dpb_nccl_comm *comm, const struct dpb_nccl_request *late,
-                          struct dpb_str *reason, struct dpb_str *hint)
+/* The ranks that have not started a collective, and those that are through with it. */
+struct progress {
+    struct dpb_rank_seen *missing, *through;
+    int missing_count, through_count;
+};
+
+static void look_at_ranks(struct dpb_nccl_comm *comm, uint64_t number,
+                          const struct dpb_rendezvous_seen *seen, struct progress *progress)
 {
-    uint64_t started[DPB_COMM_RANKS_MAX];
-    uint64_t done[DPB_COMM_RANKS_MAX];
-    int32_t pid[DPB_COMM_RANKS_MAX];
-    uint64_t missing = 0;
-    uint64_t through = 0;
-    dpb_rendezvous_notes(comm->rendezvous, started, done);
-    dpb_rendezvous_pids(comm->rendezvous, pid);
     for (int r = 0; r < comm->base.size; r++) {
-        missing |= started[r] < late->number ? (uint64_t)1 << r : 0;
-        through |= done[r] >= late->number ? (uint64_t)1 << r : 0;
+        struct dpb_rank_seen rank = {.at = seen[r].started,
+                                     .pid = seen[r].pid,
+                                     .host = seen[r].host[0] ? seen[r].host : NULL};
+        rank.listed = seen[r].started < number;
+        progress->missing[r] = rank;
+        progress->missing_count += rank.listed;
+        rank.listed = seen[r].done >= number;
+        progress->through[r] = rank;
+        progress->through_count += rank.listed;
     }
-    if (missing) {
-        dpb_rank_text(reason, missing);
+}
+
+/* Why the oldest collective is not complete, as far as this rank can know. */
+static void append_reason_of(struct dpb_nccl_comm *comm, const struct dpb_nccl_request *late,
+                             const struct progress *progress, struct dpb_str *reason,
+                             struct dpb_str *hint)
+{
+    const int size = comm->base.size;
+    if (progress->missing_count > 0) {
+        dpb_rank_text(reason, progress->missing, size);
         dpb_str_append(reason, " did not start it (");
-        dpb_rank_text_last_seen(reason, missing, started, "collective");
+        dpb_rank_text_last_seen(reason, progress->missing, size, "collective");
         dpb_str_append(reason, ")");
-        dpb_rank_text_hint(hint, missing, pid);
+        dpb_rank_text_hint(hint, progress->missing, size);
         return;
     }
     if (dpb_nccl_query(late->begin) == cudaErrorNotReady) {
@@ -83,12 +96,29 @@ static void append_reason(struct dpb_nccl_comm *comm, const struct dpb_nccl_requ
         return;
     }
     dpb_str_append(reason, "all ranks have started it");
-    if (through) {
+    if (progress->through_count > 0) {
         dpb_str_append(reason, ", and it is complete on ");
-        dpb_rank_text(reason, through);
+        dpb_rank_text(reason, progress->through, size);
     }
     dpb_str_append(hint, "NCCL_DEBUG=INFO shows what NCCL does; a link between the GPUs may be "
                          "down: see the report above and `dpbench doctor`");
+}
+
+static void append_reason(struct dpb_nccl_comm *comm, const struct dpb_nccl_request *late,
+                          struct dpb_str *reason, struct dpb_str *hint)
+{
+    const size_t size = (size_t)comm->base.size;
+    struct dpb_rendezvous_seen *seen = calloc(size, sizeof(*seen));
+    struct progress progress = {.missing = calloc(size, sizeof(*progress.missing)),
+                                .through = calloc(size, sizeof(*progress.through))};
+    if (seen && progress.missing && progress.through) {
+        dpb_rendezvous_survey(comm->rendezvous, seen);
+        look_at_ranks(comm, late->number, seen, &progress);
+        append_reason_of(comm, late, &progress, reason, hint);
+    }
+    free(seen);
+    free(progress.missing);
+    free(progress.through);
 }
 
 static void report_late(struct dpb_nccl_comm *comm, const struct dpb_nccl_request *late)

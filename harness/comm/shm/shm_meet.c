@@ -49,41 +49,45 @@ static uint64_t behind(struct dpb_shm_comm *comm, enum dpb_shm_progress progress
     return mask;
 }
 
-/* "rank 3 did not come (last seen at collective #16)" */
-static void append_missing(struct dpb_shm_comm *comm, struct dpb_str *text, uint64_t mask,
-                           const char *what_they_did, enum dpb_shm_progress progress,
-                           const char *counted)
+/* What is known of the ranks of `mask`, by what `progress` counts. */
+static void look_at(struct dpb_shm_comm *comm, uint64_t mask, enum dpb_shm_progress progress,
+                    struct dpb_rank_seen seen[DPB_COMM_RANKS_MAX])
 {
-    uint64_t at[DPB_COMM_RANKS_MAX] = {0};
+    if (progress == DPB_SHM_DONE)
+        progress = DPB_SHM_READY;
     for (int r = 0; r < comm->base.size; r++)
-        at[r] = atomic_load(
-                counter_of(comm, r, progress == DPB_SHM_DONE ? DPB_SHM_READY : progress));
-    dpb_rank_text(text, mask);
-    dpb_str_appendf(text, " %s (", what_they_did);
-    dpb_rank_text_last_seen(text, mask, at, counted);
-    dpb_str_append(text, ")");
+        seen[r] = (struct dpb_rank_seen){
+                .listed = mask >> r & 1,
+                .at = atomic_load(counter_of(comm, r, progress)),
+                .pid = atomic_load(&comm->control->rank[r].pid),
+        };
 }
 
-static void append_hint(struct dpb_shm_comm *comm, struct dpb_str *hint, uint64_t mask)
+/* "rank 3 did not come (last seen at collective #16)" */
+static void append_missing(struct dpb_shm_comm *comm, struct dpb_str *text,
+                           const struct dpb_rank_seen *seen, const char *what_they_did,
+                           const char *counted)
 {
-    int32_t pid[DPB_COMM_RANKS_MAX] = {0};
-    for (int r = 0; r < comm->base.size; r++)
-        pid[r] = atomic_load(&comm->control->rank[r].pid);
-    dpb_rank_text_hint(hint, mask, pid);
+    dpb_rank_text(text, seen, comm->base.size);
+    dpb_str_appendf(text, " %s (", what_they_did);
+    dpb_rank_text_last_seen(text, seen, comm->base.size, counted);
+    dpb_str_append(text, ")");
 }
 
 static dpb_status fail_late(struct dpb_shm_comm *comm, enum dpb_shm_progress progress,
                             uint64_t mask, const char *did_not,
                             const struct dpb_shm_subject *subject)
 {
+    struct dpb_rank_seen seen[DPB_COMM_RANKS_MAX];
     char what[160];
     char timeout[DPB_UNIT_TEXT_BYTES];
     dpb_shm_subject_text(comm, subject, what, sizeof(what));
     dpb_format_duration(comm->timeout_ns, timeout, sizeof(timeout));
     struct dpb_str text = {0};
     struct dpb_str hint = {0};
-    append_missing(comm, &text, mask, did_not, progress, subject->counted);
-    append_hint(comm, &hint, mask);
+    look_at(comm, mask, progress, seen);
+    append_missing(comm, &text, seen, did_not, subject->counted);
+    dpb_rank_text_hint(&hint, seen, comm->base.size);
     dpb_status st = dpb_shm_fail(comm, DPB_ERR_TIMEOUT, hint.text, "%s timed out after %s: %s",
                                  what, timeout, text.text ? text.text : "peers did not come");
     dpb_str_release(&text);
@@ -94,10 +98,12 @@ static dpb_status fail_late(struct dpb_shm_comm *comm, enum dpb_shm_progress pro
 static dpb_status fail_closed(struct dpb_shm_comm *comm, enum dpb_shm_progress progress,
                               uint64_t mask, const struct dpb_shm_subject *subject)
 {
+    struct dpb_rank_seen seen[DPB_COMM_RANKS_MAX];
     char what[160];
     dpb_shm_subject_text(comm, subject, what, sizeof(what));
     struct dpb_str text = {0};
-    append_missing(comm, &text, mask, "ended before it", progress, subject->counted);
+    look_at(comm, mask, progress, seen);
+    append_missing(comm, &text, seen, "ended before it", subject->counted);
     dpb_status st =
             dpb_shm_fail(comm, DPB_ERR_RANK_FAILED,
                          "every rank must take part in the same collectives and calls",

@@ -1,7 +1,9 @@
 #include "ranks.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,6 +14,7 @@
 #include <unistd.h>
 
 #include "dpb_log.h"
+#include "dpb_rendezvous_server.h"
 
 #define LOG_BYTES 65536
 
@@ -51,10 +54,91 @@ void ranks_fail(const char *file, int line, const char *what, int64_t got)
     _exit(1);
 }
 
+/* ---- where ranks meet over TCP ---- */
+
+/* The launcher's part: a process, so that the ranks' parent has one thread when it forks. */
+static struct {
+    pid_t pid;
+    int stop; /* closed: it is to end */
+    char address[DPB_NET_ADDRESS_BYTES];
+    char token[DPB_NET_TOKEN_TEXT];
+    struct dpb_comm_server server;
+} launcher;
+
+static void admit_all(dpb_net_door *door, dpb_rendezvous_server *server, int stop)
+{
+    struct pollfd ready[256] = {{.fd = stop, .events = POLLIN}};
+    while (!ready[0].revents) {
+        char role[DPB_NET_ROLE_BYTES];
+        struct dpb_net_address from;
+        int fds[255];
+        int fd;
+        const size_t count = dpb_net_door_fds(door, fds, 255);
+        for (size_t i = 0; i < count; i++)
+            ready[i + 1] = (struct pollfd){.fd = fds[i], .events = POLLIN};
+        poll(ready, count + 1, 100);
+        while (dpb_net_door_admit(door, &fd, role, &from) == DPB_OK)
+            dpb_rendezvous_server_give(server, fd, &from);
+    }
+}
+
+static void run_launcher(int ranks, int listening, const struct dpb_net_token *token, int stop)
+{
+    dpb_net_door *door;
+    dpb_rendezvous_server *server;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (dpb_net_door_open(listening, token, &door) != DPB_OK ||
+        dpb_rendezvous_server_open(ranks, &server) != DPB_OK)
+        exit(1);
+    admit_all(door, server, stop);
+    dpb_rendezvous_server_close(server);
+    dpb_net_door_close(door);
+    exit(0);
+}
+
+static void start_launcher(int ranks)
+{
+    struct dpb_net_address address;
+    struct dpb_net_token token;
+    int listening;
+    int stop[2];
+    if (dpb_net_token_new(&token) != DPB_OK || pipe2(stop, O_CLOEXEC) != 0 ||
+        dpb_net_listen(NULL, NULL, 0, &listening, &address) != DPB_OK)
+        abort();
+    dpb_net_token_text(&token, launcher.token);
+    dpb_net_address_text(&address, launcher.address);
+    launcher.server = (struct dpb_comm_server){launcher.address, launcher.token};
+    fflush(NULL);
+    launcher.pid = fork();
+    if (launcher.pid < 0)
+        abort();
+    if (launcher.pid == 0) {
+        close(stop[1]);
+        run_launcher(ranks, listening, &token, stop[0]);
+    }
+    close(listening);
+    close(stop[0]);
+    launcher.stop = stop[1];
+}
+
+static bool stop_launcher(void)
+{
+    int status;
+    close(launcher.stop);
+    while (waitpid(launcher.pid, &status, 0) < 0)
+        if (errno != EINTR)
+            return false; /* it ended before, and was taken for no rank */
+    return WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
+/* ---- ranks ---- */
+
 static void run_rank(const struct ranks_plan *plan, int rank, int fd, ranks_body body,
                      void *argument)
 {
     this_rank = rank;
+    if (plan->tcp)
+        close(launcher.stop);
     /* Two watchdogs: a stopped process takes no alarm, but dies with the parent. */
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     alarm(RANKS_WATCHDOG_S);
@@ -74,6 +158,7 @@ static void run_rank(const struct ranks_plan *plan, int rank, int fd, ranks_body
             .local_rank = rank,
             .ranks_per_node = plan->ranks_per_node,
             .segment_fd = fd,
+            .server = plan->tcp ? &launcher.server : NULL,
             .timeout_ns = plan->timeout_ns ? plan->timeout_ns : (int64_t)60 * 1000000000,
             .options = &self.options,
     };
@@ -91,6 +176,8 @@ int ranks_run(const struct ranks_plan *plan, ranks_body body, void *argument)
     int fd;
     if (dpb_comm_segment_new(plan->ranks, &fd) != DPB_OK)
         return plan->ranks;
+    if (plan->tcp)
+        start_launcher(plan->ranks);
     fflush(NULL);
     pid_t pid[DPB_COMM_RANKS_MAX];
     for (int r = 0; r < plan->ranks; r++) {
@@ -124,6 +211,8 @@ int ranks_run(const struct ranks_plan *plan, ranks_body body, void *argument)
                     kill(pid[other], SIGKILL);
         }
     }
+    if (plan->tcp && !stop_launcher())
+        failed++;
     return failed;
 }
 

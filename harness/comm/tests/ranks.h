@@ -20,6 +20,7 @@ struct ranks_plan {
     enum dpb_comm_shm_progress progress;
     int64_t timeout_ns; /* 0: 60 s, which no test that passes waits for */
     bool no_open;       /* the body opens, or does not */
+    bool tcp;           /* config.server: ranks meet at a server, which is a process of its own */
     bool keep_open;     /* the body has closed, or ends without closing */
 };
 
