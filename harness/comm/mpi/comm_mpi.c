@@ -5,17 +5,20 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "dpb_clock.h"
 #include "dpb_log.h"
 #include "dpb_mpi_start.h"
 #include "dpb_str.h"
+#include "mpi_piece.h"
 
 #define HELLO_TAG 7341
 
 /* What ranks tell each other when they open. */
 struct hello {
     int64_t algorithm, ranks_per_node;
+    char host[DPB_MPI_HOST_BYTES];
 };
 
 static dpb_status probe(char *why, size_t why_bytes)
@@ -93,16 +96,11 @@ static dpb_status choose_algorithm(struct dpb_mpi_comm *comm)
     return DPB_ERR_USAGE;
 }
 
-static struct dpb_mpi_subject opening(const struct dpb_mpi_comm *comm)
-{
-    return (struct dpb_mpi_subject){"open", true, 1, -1, dpb_clock_now_ns() + comm->timeout_ns};
-}
-
 static dpb_status compare(const struct dpb_mpi_comm *comm, const struct hello *all)
 {
     const struct hello *mine = &all[comm->base.rank];
     for (int r = 0; r < comm->base.size; r++) {
-        if (memcmp(&all[r], mine, sizeof(*mine)) == 0)
+        if (all[r].algorithm == mine->algorithm && all[r].ranks_per_node == mine->ranks_per_node)
             continue;
         dpb_error("rank %d: open: ranks disagree: rank %d has algorithm number %d and %d ranks per "
                   "node, rank %d has %d and %d",
@@ -138,7 +136,7 @@ static dpb_status greet_until(struct dpb_mpi_comm *comm, MPI_Request *requests, 
         missing[r] = !is_done;
     }
     if (missing)
-        dpb_mpi_append_ranks(&who, missing, size);
+        dpb_mpi_append_ranks(comm, &who, missing);
     free(missing);
     dpb_error("rank %d: open: timed out after %.1f s: missing %s", comm->base.rank,
               (double)comm->timeout_ns / 1e9, who.text && !who.failed ? who.text : "ranks");
@@ -160,7 +158,8 @@ static dpb_status greet(struct dpb_mpi_comm *comm)
         free(requests);
         return DPB_ERR_NO_MEMORY;
     }
-    all[size] = (struct hello){comm->options.algorithm, comm->setup.ranks_per_node};
+    all[size] = (struct hello){comm->options.algorithm, comm->setup.ranks_per_node, ""};
+    gethostname(all[size].host, sizeof(all[size].host) - 1);
     int code = MPI_SUCCESS;
     for (int r = 0; r < size && code == MPI_SUCCESS; r++) {
         code = MPI_Irecv(&all[r], sizeof(*all), MPI_BYTE, r, HELLO_TAG, MPI_COMM_WORLD,
@@ -174,6 +173,8 @@ static dpb_status greet(struct dpb_mpi_comm *comm)
         return DPB_ERR_VENDOR;
     }
     DPB_TRY(greet_until(comm, requests, dpb_clock_now_ns() + comm->timeout_ns));
+    for (int r = 0; r < size; r++)
+        snprintf(comm->host[r], sizeof(comm->host[r]), "%.*s", DPB_MPI_HOST_BYTES - 1, all[r].host);
     dpb_status st = compare(comm, all);
     free(all);
     free(requests);
@@ -184,7 +185,7 @@ static dpb_status greet(struct dpb_mpi_comm *comm)
 static dpb_status make_communicators(struct dpb_mpi_comm *comm)
 {
     MPI_Comm *const made[] = {&comm->notes, &comm->data, &comm->meet};
-    struct dpb_mpi_subject subject = opening(comm);
+    int64_t deadline_ns = dpb_clock_now_ns() + comm->timeout_ns;
     for (int i = 0; i < 3; i++) {
         MPI_Request request;
         if (MPI_Comm_idup(MPI_COMM_WORLD, made[i], &request) != MPI_SUCCESS) {
@@ -194,7 +195,7 @@ static dpb_status make_communicators(struct dpb_mpi_comm *comm)
         int is_done = 0;
         for (unsigned polls = 0; !is_done; polls++) {
             MPI_Test(&request, &is_done, MPI_STATUS_IGNORE);
-            if (!is_done && dpb_clock_now_ns() >= subject.deadline_ns) {
+            if (!is_done && dpb_clock_now_ns() >= deadline_ns) {
                 dpb_error("rank %d: open: timed out after %.1f s in MPI_Comm_idup", comm->base.rank,
                           (double)comm->timeout_ns / 1e9);
                 return DPB_ERR_TIMEOUT;
@@ -210,12 +211,13 @@ static dpb_status get_memory(struct dpb_mpi_comm *comm)
 {
     comm->counts = calloc((size_t)comm->base.size, sizeof(int));
     comm->firsts = calloc((size_t)comm->base.size, sizeof(int));
+    comm->host = calloc((size_t)comm->base.size, sizeof(*comm->host));
     for (int i = 0; i < 2; i++) {
         comm->scratch[i] = aligned_alloc(4096, DPB_MPI_STEP_BYTES);
         if (comm->scratch[i])
             memset(comm->scratch[i], 0, DPB_MPI_STEP_BYTES);
     }
-    if (comm->counts && comm->firsts && comm->scratch[0] && comm->scratch[1])
+    if (comm->counts && comm->firsts && comm->host && comm->scratch[0] && comm->scratch[1])
         return DPB_OK;
     dpb_error("rank %d: cannot open comm \"mpi\": out of memory", comm->base.rank);
     return DPB_ERR_NO_MEMORY;
@@ -238,6 +240,8 @@ static struct dpb_mpi_comm *new_comm(const struct dpb_comm_config *config)
             .ranks_per_node = config->ranks_per_node != 0 ? config->ranks_per_node : config->size,
     };
     comm->timeout_ns = config->timeout_ns;
+    comm->piece_bytes = DPB_MPI_CALL_BYTES;
+    comm->step_bytes = DPB_MPI_STEP_BYTES;
     comm->data = comm->meet = comm->notes = MPI_COMM_NULL;
     comm->note_request = MPI_REQUEST_NULL;
     pthread_mutex_init(&comm->mpi_lock, NULL);
@@ -258,6 +262,7 @@ static void free_memory(struct dpb_mpi_comm *comm)
     free(comm->peer);
     free(comm->counts);
     free(comm->firsts);
+    free(comm->host);
     free(comm->scratch[0]);
     free(comm->scratch[1]);
     pthread_mutex_destroy(&comm->mpi_lock);
@@ -288,7 +293,6 @@ static dpb_status open_mpi(const struct dpb_comm_config *config, dpb_comm **open
     DPB_TRY(make_communicators(comm));
     DPB_TRY(dpb_mpi_notes_open(comm));
     DPB_TRY(dpb_mpi_sums_new(comm));
-    atomic_store(&comm->calls, 1);
     if (comm->options.progress == DPB_COMM_MPI_THREAD)
         DPB_TRY(dpb_mpi_progress_start(comm));
     *opened = (dpb_comm *)comm;
@@ -301,12 +305,11 @@ err:
 /* A rank that is still at work may need what this one has yet to send: all close together. */
 static void part(struct dpb_mpi_comm *comm)
 {
-    const struct dpb_mpi_subject subject = {"close", true, UINT64_MAX, -1,
-                                            dpb_clock_now_ns() + comm->timeout_ns};
+    int64_t deadline_ns = dpb_clock_now_ns() + comm->timeout_ns;
     for (unsigned polls = 0; !dpb_mpi_all_closed(comm); polls++) {
         if (dpb_mpi_look(comm) < 0)
             return;
-        if (dpb_clock_now_ns() >= subject.deadline_ns) {
+        if (dpb_clock_now_ns() >= deadline_ns) {
             dpb_mpi_fail(comm, DPB_ERR_TIMEOUT, NULL,
                          "rank %d: close: not all ranks have closed after %.1f s", comm->base.rank,
                          (double)comm->timeout_ns / 1e9);

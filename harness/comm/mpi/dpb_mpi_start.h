@@ -28,6 +28,12 @@ const char *dpb_mpi_library_text(enum dpb_mpi_library library);
  * ..."): no launcher started this process, or its variables are no numbers. */
 dpb_status dpb_mpi_start_find(struct dpb_mpi_start *start, char *why, size_t why_bytes);
 
+/* Before MPI_Init: MPI starts once in what a launcher has started, a process or one of its
+ * children, and a second start ends it without a word (MPICH) or with a riddle (Open MPI). A file
+ * in the launcher's own folder (PMIX_SERVER_TMPDIR), which goes with it, or the launcher's end of
+ * PMI_FD, tells: DPB_ERR_UNAVAILABLE and one line. Where neither does, DPB_OK. */
+dpb_status dpb_mpi_start_claim(const struct dpb_mpi_start *start, char *why, size_t why_bytes);
+
 #ifdef __cplusplus
 }
 #endif

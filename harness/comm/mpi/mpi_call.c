@@ -1,43 +1,36 @@
 /* mpi_call.c: barrier, exchange and buffers, called by the ranks' main threads. */
 #include "mpi_private.h"
 
-#include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "dpb_clock.h"
 #include "dpb_log.h"
 
-static dpb_status begin(struct dpb_mpi_comm *comm, const char *name,
+static dpb_status begin(struct dpb_mpi_comm *comm, enum dpb_mpi_call call, int64_t bytes,
                         struct dpb_mpi_subject *subject)
 {
+    const struct dpb_mpi_terms terms = {
+            .number = atomic_fetch_add(&comm->calls, 1) + 1, .count = bytes, .kind = (int32_t)call};
     DPB_TRY(dpb_mpi_look(comm));
-    *subject = (struct dpb_mpi_subject){name, true, atomic_fetch_add(&comm->calls, 1) + 1, -1,
-                                        dpb_clock_now_ns() + comm->timeout_ns};
-    return DPB_OK;
+    *subject = (struct dpb_mpi_subject){dpb_mpi_call_text(call), DPB_MPI_CALLS, terms.number, -1};
+    return dpb_mpi_terms_begin(comm, subject, &terms);
 }
 
-static dpb_status gather(struct dpb_mpi_comm *comm, const char *name, const void *mine,
-                         size_t bytes, void *all)
+/* All ranks must come, and say the same number. */
+static dpb_status meet(struct dpb_mpi_comm *comm, enum dpb_mpi_call call, int64_t bytes)
 {
     struct dpb_mpi_subject subject;
     MPI_Request request;
-    DPB_TRY(begin(comm, name, &subject));
-    DPB_TRY(DPB_MPI_CALL(comm, &subject, MPI_Iallgather, mine, (int)bytes, MPI_BYTE, all,
-                         (int)bytes, MPI_BYTE, comm->meet, &request));
-    return dpb_mpi_await(comm, &request, 1, &subject);
+    DPB_TRY(begin(comm, call, bytes, &subject));
+    DPB_TRY(DPB_MPI_CALL(comm, &subject, MPI_Ibarrier, comm->meet, &request));
+    DPB_TRY(dpb_mpi_await(comm, &request, 1, &subject));
+    return dpb_mpi_terms_end(comm, &subject);
 }
 
 dpb_status dpb_mpi_barrier(dpb_comm *handle)
 {
-    struct dpb_mpi_comm *comm = dpb_mpi_of(handle);
-    struct dpb_mpi_subject subject;
-    MPI_Request request;
-    DPB_TRY(begin(comm, "barrier", &subject));
-    DPB_TRY(DPB_MPI_CALL(comm, &subject, MPI_Ibarrier, comm->meet, &request));
-    return dpb_mpi_await(comm, &request, 1, &subject);
+    return meet(dpb_mpi_of(handle), DPB_MPI_BARRIER, 0);
 }
 
 dpb_status dpb_mpi_exchange(dpb_comm *handle, const void *mine, size_t bytes, void *all)
@@ -49,28 +42,13 @@ dpb_status dpb_mpi_exchange(dpb_comm *handle, const void *mine, size_t bytes, vo
         dpb_log_hint("exchange larger data in pieces, or as a collective");
         return DPB_ERR_USAGE;
     }
-    return gather(comm, "exchange", mine, bytes, all);
-}
-
-/* All ranks must have said the same number. */
-static dpb_status agree(struct dpb_mpi_comm *comm, const char *name, int64_t mine)
-{
-    int64_t *all = calloc((size_t)comm->base.size, sizeof(*all));
-    dpb_status st = DPB_OK;
-    if (!all) {
-        dpb_error("rank %d: %s: out of memory", comm->base.rank, name);
-        return DPB_ERR_NO_MEMORY;
-    }
-    /* A gather that has failed may still write there. */
-    DPB_TRY(gather(comm, name, &mine, sizeof(mine), all));
-    for (int r = 0; r < comm->base.size && st == DPB_OK; r++)
-        if (all[r] != mine)
-            st = dpb_mpi_fail(
-                    comm, DPB_ERR_MISMATCH, "every rank must make the same calls in the same order",
-                    "rank %d: %s: ranks disagree: rank %d has %" PRId64 ", rank %d has %" PRId64,
-                    comm->base.rank, name, comm->base.rank, mine, r, all[r]);
-    free(all);
-    return st;
+    struct dpb_mpi_subject subject;
+    MPI_Request request;
+    DPB_TRY(begin(comm, DPB_MPI_EXCHANGE, (int64_t)bytes, &subject));
+    DPB_TRY(DPB_MPI_CALL(comm, &subject, MPI_Iallgather, mine, (int)bytes, MPI_BYTE, all,
+                         (int)bytes, MPI_BYTE, comm->meet, &request));
+    DPB_TRY(dpb_mpi_await(comm, &request, 1, &subject));
+    return dpb_mpi_terms_end(comm, &subject);
 }
 
 dpb_status dpb_mpi_buffer_alloc(dpb_comm *handle, size_t bytes, void **buffer)
@@ -83,7 +61,7 @@ dpb_status dpb_mpi_buffer_alloc(dpb_comm *handle, size_t bytes, void **buffer)
                   bytes == 0 ? "it is empty" : "64 are there already");
         return DPB_ERR_USAGE;
     }
-    DPB_TRY(agree(comm, "buffer_alloc", (int64_t)bytes));
+    DPB_TRY(meet(comm, DPB_MPI_BUFFER_ALLOC, (int64_t)bytes));
     if (bytes > SIZE_MAX - page || posix_memalign(&data, page, (bytes + page - 1) / page * page))
         return dpb_mpi_fail(comm, DPB_ERR_NO_MEMORY, NULL,
                             "rank %d: buffer_alloc: no memory for %zu bytes", comm->base.rank,
@@ -102,7 +80,7 @@ dpb_status dpb_mpi_buffer_free(dpb_comm *handle, void *buffer)
         dpb_log_hint("buffers are freed in the opposite order of their allocation");
         return DPB_ERR_USAGE;
     }
-    DPB_TRY(agree(comm, "buffer_free", comm->buffer_count));
+    DPB_TRY(meet(comm, DPB_MPI_BUFFER_FREE, (int64_t)comm->buffer[comm->buffer_count - 1].bytes));
     free(comm->buffer[--comm->buffer_count].data);
     return DPB_OK;
 }

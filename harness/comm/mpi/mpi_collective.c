@@ -1,11 +1,9 @@
 /* mpi_collective.c: a collective in the library's own non-blocking calls, in place.
  *
- * A scale is applied to the rank's own buffer before. What one call cannot count goes in pieces;
- * where MPI wants the whole buffer's places as int (gatherv, reduce-scatter), a large buffer goes
- * shard by shard instead, as broadcasts or reductions. */
+ * A scale is applied to the rank's own buffer before. What is too much for one call goes in pieces:
+ * ranges of the buffer, in which a shard may have all, some or no elements. */
 #include "mpi_private.h"
 
-#include <limits.h>
 #include <string.h>
 
 #include "dpb_log.h"
@@ -111,66 +109,39 @@ static dpb_status broadcast_from(const struct transfer *t, int64_t first, int co
     return finish(t, &request);
 }
 
-/* A range in pieces, one of the three above. `root` is not used by all_reduce. */
-static dpb_status in_pieces(const struct transfer *t, enum dpb_coll_kind kind, int64_t begin,
-                            int64_t count, int root)
-{
-    int64_t pieces = dpb_mpi_piece_number(count, t->most);
-    for (int64_t i = 0; i < pieces; i++) {
-        int64_t first;
-        int n = (int)dpb_mpi_piece(count, t->most, i, &first);
-        if (kind == DPB_COLL_ALL_REDUCE)
-            DPB_TRY(all_reduce(t, begin + first, n));
-        else if (kind == DPB_COLL_REDUCE)
-            DPB_TRY(reduce_to(t, begin + first, n, root));
-        else
-            DPB_TRY(broadcast_from(t, begin + first, n, root));
-    }
-    return DPB_OK;
-}
-
-static dpb_status each_shard(const struct transfer *t, enum dpb_coll_kind kind)
+/* What of each shard lies in a range, and where there. */
+static void set_shards(const struct transfer *t, int64_t begin, int64_t count)
 {
     for (int r = 0; r < t->comm->base.size; r++) {
         int64_t first;
-        int64_t count = dpb_coll_shard(t->coll->count, t->comm->base.size, r, &first);
-        DPB_TRY(in_pieces(t, kind, first, count, r));
-    }
-    return DPB_OK;
-}
-
-static void set_shards(const struct transfer *t)
-{
-    for (int r = 0; r < t->comm->base.size; r++) {
-        int64_t first;
-        t->comm->counts[r] = (int)dpb_coll_shard(t->coll->count, t->comm->base.size, r, &first);
-        t->comm->firsts[r] = (int)first;
+        int64_t end = dpb_coll_shard(t->coll->count, t->comm->base.size, r, &first) + first;
+        first = first < begin ? begin : first > begin + count ? begin + count : first;
+        end = end < first ? first : end > begin + count ? begin + count : end;
+        t->comm->counts[r] = (int)(end - first);
+        t->comm->firsts[r] = (int)(first - begin);
     }
 }
 
-static dpb_status all_gather(const struct transfer *t)
+static dpb_status all_gather(const struct transfer *t, int64_t first, int count)
 {
     MPI_Request request;
-    if (t->coll->count > t->most)
-        return each_shard(t, DPB_COLL_BROADCAST);
-    set_shards(t);
-    DPB_TRY(DPB_MPI_CALL(t->comm, t->subject, MPI_Iallgatherv, MPI_IN_PLACE, 0, t->type, at(t, 0),
-                         t->comm->counts, t->comm->firsts, t->type, t->comm->data, &request));
+    set_shards(t, first, count);
+    DPB_TRY(DPB_MPI_CALL(t->comm, t->subject, MPI_Iallgatherv, MPI_IN_PLACE, 0, t->type,
+                         at(t, first), t->comm->counts, t->comm->firsts, t->type, t->comm->data,
+                         &request));
     return finish(t, &request);
 }
 
-/* In place, MPI leaves a rank's shard at the buffer's begin. */
-static dpb_status reduce_scatter(const struct transfer *t)
+/* In place, MPI leaves what is this rank's at the range's begin. */
+static dpb_status reduce_scatter(const struct transfer *t, int64_t first, int count)
 {
     MPI_Request request;
     int rank = t->comm->base.rank;
-    if (t->coll->count > t->most)
-        return each_shard(t, DPB_COLL_REDUCE);
-    set_shards(t);
-    DPB_TRY(DPB_MPI_CALL(t->comm, t->subject, MPI_Ireduce_scatter, MPI_IN_PLACE, at(t, 0),
+    set_shards(t, first, count);
+    DPB_TRY(DPB_MPI_CALL(t->comm, t->subject, MPI_Ireduce_scatter, MPI_IN_PLACE, at(t, first),
                          t->comm->counts, t->type, t->sum, t->comm->data, &request));
     DPB_TRY(finish(t, &request));
-    memmove(at(t, t->comm->firsts[rank]), at(t, 0),
+    memmove(at(t, first + t->comm->firsts[rank]), at(t, first),
             (size_t)t->comm->counts[rank] * (size_t)t->element_bytes);
     return DPB_OK;
 }
@@ -187,22 +158,35 @@ static dpb_status all_to_all(const struct transfer *t)
     return finish(t, &request);
 }
 
-static dpb_status library(const struct transfer *t)
+static dpb_status piece(const struct transfer *t, int64_t first, int count)
 {
-    const struct dpb_coll *coll = t->coll;
-    switch (coll->kind) {
+    switch (t->coll->kind) {
     case DPB_COLL_ALL_REDUCE:
+        return all_reduce(t, first, count);
     case DPB_COLL_REDUCE:
+        return reduce_to(t, first, count, t->coll->root);
     case DPB_COLL_BROADCAST:
-        return in_pieces(t, coll->kind, 0, coll->count, coll->root);
+        return broadcast_from(t, first, count, t->coll->root);
     case DPB_COLL_REDUCE_SCATTER:
-        return reduce_scatter(t);
+        return reduce_scatter(t, first, count);
     case DPB_COLL_ALL_GATHER:
-        return all_gather(t);
+        return all_gather(t, first, count);
     case DPB_COLL_ALL_TO_ALL:
-        return all_to_all(t);
     case DPB_COLL_COUNT:
         break;
+    }
+    return DPB_OK;
+}
+
+static dpb_status library(const struct transfer *t)
+{
+    int64_t pieces = dpb_mpi_piece_number(t->coll->count, t->most);
+    if (t->coll->kind == DPB_COLL_ALL_TO_ALL)
+        return all_to_all(t);
+    for (int64_t i = 0; i < pieces; i++) {
+        int64_t first;
+        int count = (int)dpb_mpi_piece(t->coll->count, t->most, i, &first);
+        DPB_TRY(piece(t, first, count));
     }
     return DPB_OK;
 }
@@ -222,7 +206,7 @@ dpb_status dpb_mpi_execute(struct dpb_mpi_comm *comm, const struct dpb_coll *col
                                .coll = coll,
                                .subject = subject,
                                .element_bytes = element_bytes,
-                               .most = dpb_mpi_piece_most(element_bytes),
+                               .most = comm->piece_bytes / element_bytes,
                                .type = dpb_mpi_type(coll->dtype),
                                .sum = comm->sum[coll->dtype]};
     *wire_bytes = 0;

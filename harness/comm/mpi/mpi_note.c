@@ -1,8 +1,10 @@
 /* mpi_note.c: waiting with a deadline, and what ranks tell each other about failures.
  *
  * Notes have a communicator of their own, with one receive that is always posted. They are read by
- * whoever waits, and by the progress thread when it is idle. The rank that is first at its deadline
- * asks the others how far they are; who does not answer, or is behind, is missing. */
+ * whoever waits, and by the progress thread when it is idle. A rank that waits asks the others how
+ * far they are, after half of the time-out and at its end. Who does not answer then is missing, and
+ * who is behind and has moved nothing in between. While others move, nobody is late: a collective
+ * may take as long as its size needs. */
 #include "mpi_private.h"
 
 #include <inttypes.h>
@@ -20,19 +22,30 @@
 #define SPINS      100 /* polls before others get the core */
 #define LOOK_EVERY 16  /* polls between two looks at notes and the clock */
 #define NAP_AFTER  20000
+#define NAP_EVERY  32 /* libraries move one part of a large message at each poll */
 #define NAP_NS     50000
+#define REQUESTS   2 /* most that are waited for at a time */
 
-void dpb_mpi_append_ranks(struct dpb_str *text, const bool *who, int ranks)
+/* How long somebody has been waiting. */
+struct patience {
+    int64_t next_ns; /* when to ask */
+    bool has_asked;  /* the next one is the deadline */
+};
+
+void dpb_mpi_append_ranks(const struct dpb_mpi_comm *comm, struct dpb_str *text, const bool *who)
 {
     int count = 0, seen = 0;
-    for (int r = 0; r < ranks; r++)
+    for (int r = 0; r < comm->base.size; r++)
         count += who[r];
     dpb_str_append(text, count == 1 ? "rank " : "ranks ");
-    for (int r = 0; r < ranks; r++)
-        if (who[r]) {
-            dpb_str_appendf(text, "%s%d", seen == 0 ? "" : seen == count - 1 ? " and " : ", ", r);
-            seen++;
-        }
+    for (int r = 0; r < comm->base.size; r++) {
+        if (!who[r])
+            continue;
+        dpb_str_appendf(text, "%s%d", seen == 0 ? "" : seen == count - 1 ? " and " : ", ", r);
+        if (comm->host[r][0])
+            dpb_str_appendf(text, " (%s)", comm->host[r]);
+        seen++;
+    }
 }
 
 void dpb_mpi_subject_text(const struct dpb_mpi_comm *comm, const struct dpb_mpi_subject *subject,
@@ -86,7 +99,8 @@ void dpb_mpi_notes_close(struct dpb_mpi_comm *comm)
             MPI_Wait(&comm->letter[k][r].request, MPI_STATUS_IGNORE);
 }
 
-static void send_locked(struct dpb_mpi_comm *comm, enum dpb_mpi_note_kind kind, int to)
+static void send_locked(struct dpb_mpi_comm *comm, enum dpb_mpi_note_kind kind, uint64_t question,
+                        int to)
 {
     struct dpb_mpi_letter *letter = &comm->letter[kind][to];
     int is_free = 1;
@@ -97,21 +111,28 @@ static void send_locked(struct dpb_mpi_comm *comm, enum dpb_mpi_note_kind kind, 
     letter->note = (struct dpb_mpi_note){
             .kind = kind,
             .status = atomic_load(&comm->failure),
-            .started = atomic_load(&comm->executing),
-            .calls = atomic_load(&comm->calls),
+            .question = question,
+            .moved = atomic_load(&comm->moved),
     };
+    for (int i = 0; i < DPB_MPI_SEQUENCES; i++)
+        letter->note.begun[i] = comm->match[i].mine;
     if (kind == DPB_MPI_FAILED)
         snprintf(letter->note.text, sizeof(letter->note.text), "%s", comm->failure_text);
     MPI_Isend(&letter->note, sizeof(letter->note), MPI_BYTE, to, NOTE_TAG, comm->notes,
               &letter->request);
 }
 
+static void send_all_locked(struct dpb_mpi_comm *comm, enum dpb_mpi_note_kind kind)
+{
+    for (int r = 0; r < comm->base.size; r++)
+        if (r != comm->base.rank)
+            send_locked(comm, kind, comm->question, r);
+}
+
 void dpb_mpi_tell(struct dpb_mpi_comm *comm, enum dpb_mpi_note_kind kind)
 {
     pthread_mutex_lock(&comm->mpi_lock);
-    for (int r = 0; r < comm->base.size; r++)
-        if (r != comm->base.rank)
-            send_locked(comm, kind, r);
+    send_all_locked(comm, kind);
     pthread_mutex_unlock(&comm->mpi_lock);
 }
 
@@ -119,14 +140,15 @@ static void read_locked(struct dpb_mpi_comm *comm, int from)
 {
     const struct dpb_mpi_note *note = &comm->received;
     struct dpb_mpi_peer *peer = &comm->peer[from];
-    peer->started = note->started;
-    peer->calls = note->calls;
+    peer->heard_ns = dpb_clock_now_ns();
+    peer->moved = note->moved;
+    memcpy(peer->begun, note->begun, sizeof(peer->begun));
     switch ((enum dpb_mpi_note_kind)note->kind) {
     case DPB_MPI_ASK:
-        send_locked(comm, DPB_MPI_ANSWER, from);
+        send_locked(comm, DPB_MPI_ANSWER, note->question, from);
         break;
     case DPB_MPI_ANSWER:
-        peer->answered = true;
+        peer->answered = note->question;
         break;
     case DPB_MPI_CLOSED:
         peer->closed = true;
@@ -180,6 +202,7 @@ static dpb_status end_here(struct dpb_mpi_comm *comm, dpb_status st, const char 
         if (hint)
             dpb_log_hint("%s", hint);
         snprintf(comm->failure_text, sizeof(comm->failure_text), "%s", text);
+        comm->failed_ns = dpb_clock_now_ns();
         atomic_store(&comm->failure, st);
         dpb_mpi_world_broke(comm, st);
         pthread_cond_broadcast(&comm->changed);
@@ -226,6 +249,10 @@ dpb_status dpb_mpi_check(struct dpb_mpi_comm *comm, const struct dpb_mpi_subject
     int length;
     if (code == MPI_SUCCESS)
         return DPB_OK;
+    /* As a rule because ranks disagree: lengths that differ. */
+    DPB_TRY(dpb_mpi_terms_check(comm, subject));
+    DPB_TRY(dpb_mpi_terms_ask(comm, subject));
+    DPB_TRY(dpb_mpi_look(comm));
     MPI_Error_string(code, reason, &length);
     dpb_mpi_subject_text(comm, subject, subject_text, sizeof(subject_text));
     return dpb_mpi_fail(comm, DPB_ERR_VENDOR,
@@ -237,7 +264,7 @@ dpb_status dpb_mpi_check(struct dpb_mpi_comm *comm, const struct dpb_mpi_subject
 
 void dpb_mpi_nap(unsigned polls)
 {
-    if (polls > NAP_AFTER)
+    if (polls > NAP_AFTER && polls % NAP_EVERY == 0)
         dpb_clock_sleep_until_ns(dpb_clock_now_ns() + NAP_NS);
     else if (polls > SPINS)
         sched_yield();
@@ -245,7 +272,7 @@ void dpb_mpi_nap(unsigned polls)
 
 static bool is_behind(const struct dpb_mpi_peer *peer, const struct dpb_mpi_subject *subject)
 {
-    return (subject->is_call ? peer->calls : peer->started) < subject->number;
+    return peer->begun[subject->sequence].number < subject->number;
 }
 
 /* A rank that has closed will not come any more. */
@@ -265,44 +292,94 @@ static dpb_status check_closed(struct dpb_mpi_comm *comm, const struct dpb_mpi_s
                         what, gone);
 }
 
-static void ask_all(struct dpb_mpi_comm *comm)
+static uint64_t ask(struct dpb_mpi_comm *comm)
 {
-    int64_t end_ns = dpb_clock_now_ns() + DPB_MPI_GRACE_NS / 4;
-    bool all = false;
     pthread_mutex_lock(&comm->mpi_lock);
-    for (int r = 0; r < comm->base.size; r++)
-        comm->peer[r].answered = r == comm->base.rank;
+    uint64_t question = ++comm->question;
+    send_all_locked(comm, DPB_MPI_ASK);
     pthread_mutex_unlock(&comm->mpi_lock);
-    dpb_mpi_tell(comm, DPB_MPI_ASK);
+    return question;
+}
+
+uint64_t dpb_mpi_ask_all(struct dpb_mpi_comm *comm)
+{
+    int64_t end_ns = dpb_clock_now_ns() + DPB_MPI_ANSWER_NS;
+    uint64_t question = ask(comm);
+    bool all = false;
     while (!all && dpb_clock_now_ns() < end_ns && atomic_load(&comm->failure) == DPB_OK) {
         read_notes(comm);
         all = true;
         pthread_mutex_lock(&comm->mpi_lock);
         for (int r = 0; r < comm->base.size; r++)
-            all = all && comm->peer[r].answered;
+            all = all && (r == comm->base.rank || comm->peer[r].answered >= question);
+        all = all || comm->heard; /* who has failed may not answer */
         pthread_mutex_unlock(&comm->mpi_lock);
         dpb_mpi_nap(SPINS + 1);
     }
+    return question;
 }
 
-/* The deadline is past: who did not come? */
-static dpb_status end_late(struct dpb_mpi_comm *comm, const struct dpb_mpi_subject *subject)
+/* Who is missing, of those whose `moved` was as given when they were last asked: how many.
+ * `any_moves`: is anybody at work? */
+static int find_missing(struct dpb_mpi_comm *comm, const struct dpb_mpi_subject *subject,
+                        uint64_t question, const uint64_t *moved, bool *missing, bool *any_moves)
 {
-    bool *missing = calloc((size_t)comm->base.size, sizeof(*missing));
-    struct dpb_str who = {0};
-    char what[160];
     int count = 0;
-    ask_all(comm);
-    for (int r = 0; r < comm->base.size && missing; r++) {
-        pthread_mutex_lock(&comm->mpi_lock);
-        missing[r] = r != comm->base.rank &&
-                     (!comm->peer[r].answered || is_behind(&comm->peer[r], subject));
-        pthread_mutex_unlock(&comm->mpi_lock);
+    *any_moves = false;
+    pthread_mutex_lock(&comm->mpi_lock);
+    for (int r = 0; r < comm->base.size; r++) {
+        const struct dpb_mpi_peer *peer = &comm->peer[r];
+        bool answers = peer->answered >= question, moves = answers && peer->moved != moved[r];
+        if (r == comm->base.rank)
+            continue;
+        missing[r] = !answers || (is_behind(peer, subject) && !moves);
+        *any_moves = *any_moves || moves;
         count += missing[r];
     }
-    if (count > 0)
-        dpb_mpi_append_ranks(&who, missing, comm->base.size);
+    pthread_mutex_unlock(&comm->mpi_lock);
+    return count;
+}
+
+/* Of the missing ones that have answered: "; rank 2 has come to #4". */
+static void append_places(struct dpb_mpi_comm *comm, const struct dpb_mpi_subject *subject,
+                          uint64_t question, const bool *missing, struct dpb_str *text)
+{
+    pthread_mutex_lock(&comm->mpi_lock);
+    for (int r = 0; r < comm->base.size; r++)
+        if (missing[r] && comm->peer[r].answered >= question)
+            dpb_str_appendf(text, "; rank %d has come to #%" PRIu64, r,
+                            comm->peer[r].begun[subject->sequence].number);
+    pthread_mutex_unlock(&comm->mpi_lock);
+}
+
+/* The deadline is past: who did not come? DPB_OK when all that are late are at work. */
+static dpb_status end_late(struct dpb_mpi_comm *comm, const struct dpb_mpi_subject *subject)
+{
+    const size_t size = (size_t)comm->base.size;
+    bool *missing = calloc(size, sizeof(*missing));
+    uint64_t *moved = calloc(size, sizeof(*moved));
+    struct dpb_str who = {0};
+    char what[160];
+    bool any_moves = false;
+    int count = 0;
+    if (missing && moved) {
+        pthread_mutex_lock(&comm->mpi_lock);
+        for (size_t r = 0; r < size; r++)
+            moved[r] = comm->peer[r].moved;
+        pthread_mutex_unlock(&comm->mpi_lock);
+        uint64_t question = dpb_mpi_ask_all(comm);
+        count = find_missing(comm, subject, question, moved, missing, &any_moves);
+        if (count > 0) {
+            dpb_mpi_append_ranks(comm, &who, missing);
+            append_places(comm, subject, question, missing, &who);
+        }
+    }
     free(missing);
+    free(moved);
+    if (count == 0 && any_moves) {
+        dpb_str_release(&who);
+        return DPB_OK;
+    }
     dpb_mpi_subject_text(comm, subject, what, sizeof(what));
     dpb_status st =
             dpb_mpi_fail(comm, DPB_ERR_TIMEOUT, "--timeout sets how long ranks wait for each other",
@@ -313,24 +390,68 @@ static dpb_status end_late(struct dpb_mpi_comm *comm, const struct dpb_mpi_subje
     return st;
 }
 
-static dpb_status look_around(struct dpb_mpi_comm *comm, const struct dpb_mpi_subject *subject)
+static struct patience new_patience(const struct dpb_mpi_comm *comm)
+{
+    return (struct patience){.next_ns = dpb_clock_now_ns() + comm->timeout_ns / 2};
+}
+
+static dpb_status look_around(struct dpb_mpi_comm *comm, const struct dpb_mpi_subject *subject,
+                              struct patience *patience)
 {
     DPB_TRY(dpb_mpi_look(comm));
+    DPB_TRY(dpb_mpi_terms_check(comm, subject));
     DPB_TRY(check_closed(comm, subject));
-    return dpb_clock_now_ns() < subject->deadline_ns ? DPB_OK : end_late(comm, subject);
+    if (dpb_clock_now_ns() < patience->next_ns)
+        return DPB_OK;
+    if (patience->has_asked) {
+        DPB_TRY(end_late(comm, subject));
+        *patience = new_patience(comm);
+        return DPB_OK;
+    }
+    (void)ask(comm);
+    patience->has_asked = true;
+    patience->next_ns += comm->timeout_ns - comm->timeout_ns / 2;
+    return DPB_OK;
+}
+
+/* Calls that end at once must not keep a rank from answering others. */
+static dpb_status look_now_and_then(struct dpb_mpi_comm *comm)
+{
+    int64_t now_ns = dpb_clock_now_ns();
+    if (now_ns - atomic_load(&comm->looked_ns) < DPB_MPI_IDLE_NS)
+        return DPB_OK;
+    atomic_store(&comm->looked_ns, now_ns);
+    return dpb_mpi_look(comm);
+}
+
+/* MPI_Testall with the error of the request that has one. */
+static int test_all(int count, MPI_Request *requests, int *is_done)
+{
+    MPI_Status status[REQUESTS];
+    int code = MPI_Testall(count, requests, is_done, status);
+    for (int i = 0; i < count && code == MPI_ERR_IN_STATUS; i++)
+        if (status[i].MPI_ERROR != MPI_SUCCESS && status[i].MPI_ERROR != MPI_ERR_PENDING)
+            code = status[i].MPI_ERROR;
+    return code;
 }
 
 dpb_status dpb_mpi_await(struct dpb_mpi_comm *comm, MPI_Request *requests, int count,
                          const struct dpb_mpi_subject *subject)
 {
+    struct patience patience = new_patience(comm);
+    DPB_TRY(look_now_and_then(comm));
     for (unsigned polls = 1;; polls++) {
         int is_done = 0;
-        DPB_TRY(DPB_MPI_CALL(comm, subject, MPI_Testall, count, requests, &is_done,
-                             MPI_STATUSES_IGNORE));
-        if (is_done)
+        pthread_mutex_lock(&comm->mpi_lock);
+        int code = test_all(count, requests, &is_done);
+        pthread_mutex_unlock(&comm->mpi_lock);
+        DPB_TRY(dpb_mpi_check(comm, subject, "MPI_Testall", code));
+        if (is_done) {
+            atomic_fetch_add(&comm->moved, 1);
             return DPB_OK;
+        }
         if (polls % LOOK_EVERY == 0)
-            DPB_TRY(look_around(comm, subject));
+            DPB_TRY(look_around(comm, subject, &patience));
         dpb_mpi_nap(polls);
     }
 }

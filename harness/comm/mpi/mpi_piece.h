@@ -8,15 +8,10 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Most elements of one call: counts are int in MPI 3. Libraries multiply them by the size of an
- * element, some in int: the bytes stay below 2^31 too. */
-#define DPB_MPI_CALL_BYTES (INT64_C(1) << 30)
-
-/* Most elements of `element_bytes` in one call. */
-static inline int64_t dpb_mpi_piece_most(int64_t element_bytes)
-{
-    return DPB_MPI_CALL_BYTES / element_bytes;
-}
+/* Most bytes of one call: counts are int in MPI 3, and libraries multiply them by the size of an
+ * element, some in int. Far below 2^31: each call has the whole time-out, is one step of progress,
+ * and takes memory of its size inside the library. */
+#define DPB_MPI_CALL_BYTES (INT64_C(1) << 26)
 
 /* Pieces of at most `most` elements that `count` elements take; 0 for none. */
 static inline int64_t dpb_mpi_piece_number(int64_t count, int64_t most)

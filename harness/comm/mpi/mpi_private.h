@@ -1,9 +1,9 @@
 /* mpi_private.h: the communicator, and who does what in it.
  *
  * mpi_world.c starts and ends MPI in the process; comm_mpi.c opens and closes; mpi_note.c polls,
- * keeps deadlines, and tells failures; mpi_call.c is barrier, exchange and buffers; mpi_request.c
- * the queue and the progress thread; mpi_collective.c what a collective is in MPI's calls;
- * mpi_schedule.c our own algorithms.
+ * keeps deadlines, and tells failures; mpi_terms.c compares what ranks start; mpi_call.c is
+ * barrier, exchange and buffers; mpi_request.c the queue and the progress thread; mpi_collective.c
+ * what a collective is in MPI's calls; mpi_schedule.c our own algorithms.
  *
  * Locks, in this order: execute_lock (who executes collectives), state_lock (queue, completion,
  * failure), mpi_lock (one thread in MPI, never longer than one call that does not block). */
@@ -23,9 +23,43 @@
 #define DPB_MPI_REQUESTS   1024 /* collectives at a time */
 #define DPB_MPI_BUFFERS    64
 #define DPB_MPI_STEP_BYTES (1 << 20) /* of a message in a schedule: pieces follow one another */
-#define DPB_MPI_CALL_TEXT  32
-#define DPB_MPI_GRACE_NS   INT64_C(2000000000) /* for others to hear of a failure, or to answer */
+#define DPB_MPI_HOST_BYTES 256
+#define DPB_MPI_ANSWER_NS  INT64_C(5000000000) /* for others to say how far they are */
+#define DPB_MPI_GRACE_NS   INT64_C(2000000000) /* for others to hear of a failure */
+#define DPB_MPI_LIVING_NS  INT64_C(5000000000) /* the same, for those that are known to live */
 #define DPB_MPI_IDLE_NS    INT64_C(20000000)   /* between looks of an idle progress thread */
+
+/* What a rank has begun: all ranks must mean the same. */
+struct dpb_mpi_terms {
+    uint64_t number; /* 1, 2, ...; 0: nothing yet */
+    int64_t count;   /* elements; calls: bytes */
+    int32_t kind;    /* enum dpb_coll_kind; calls: enum dpb_mpi_call */
+    int32_t dtype;   /* enum dpb_dtype; calls: 0 */
+    int32_t root;
+    float scale;
+};
+
+enum dpb_mpi_call {
+    DPB_MPI_BARRIER,
+    DPB_MPI_EXCHANGE,
+    DPB_MPI_BUFFER_ALLOC,
+    DPB_MPI_BUFFER_FREE,
+    DPB_MPI_CALL_COUNT
+};
+
+/* Collectives and calls are numbered, and compared, each for themselves. */
+enum dpb_mpi_sequence {
+    DPB_MPI_COLLECTIVES,
+    DPB_MPI_CALLS,
+    DPB_MPI_SEQUENCES
+};
+
+/* The newest of a sequence: sent to the next rank, received from the one before. */
+struct dpb_mpi_match {
+    struct dpb_mpi_terms mine, theirs;
+    MPI_Request request[2]; /* send, receive */
+    bool is_compared;
+};
 
 enum dpb_mpi_note_kind {
     DPB_MPI_ASK,    /* how far are you? */
@@ -37,15 +71,19 @@ enum dpb_mpi_note_kind {
 
 struct dpb_mpi_note {
     int32_t kind, status;
-    uint64_t started; /* collectives that this rank has begun to execute */
-    uint64_t calls;   /* barriers, exchanges and so on that it has begun */
+    uint64_t question; /* its number, of those that this rank has asked; an answer repeats it */
+    uint64_t moved;    /* messages and calls of MPI that have ended */
+    struct dpb_mpi_terms begun[DPB_MPI_SEQUENCES];
     char text[DPB_MPI_TEXT];
 };
 
 /* What another rank has told. */
 struct dpb_mpi_peer {
-    bool closed, answered;
-    uint64_t started, calls;
+    bool closed;
+    uint64_t answered; /* the newest question */
+    uint64_t moved;
+    int64_t heard_ns; /* when */
+    struct dpb_mpi_terms begun[DPB_MPI_SEQUENCES];
 };
 
 /* A note on its way to a rank. */
@@ -76,6 +114,8 @@ struct dpb_mpi_comm {
     struct dpb_comm_mpi_options options;
     struct dpb_algorithm_setup setup; /* "library": of direct */
     int64_t timeout_ns;
+    int64_t piece_bytes, step_bytes;  /* at most, of a call of the library; of a message */
+    char (*host)[DPB_MPI_HOST_BYTES]; /* of each rank */
 
     pthread_mutex_t mpi_lock;
     MPI_Comm data, meet, notes; /* collectives; calls of all ranks; notes */
@@ -84,6 +124,8 @@ struct dpb_mpi_comm {
     MPI_Request note_request;
     struct dpb_mpi_letter *letter[DPB_MPI_NOTE_COUNT]; /* one of each kind to each rank */
     struct dpb_mpi_peer *peer;
+    uint64_t question;
+    struct dpb_mpi_match match[DPB_MPI_SEQUENCES];
     bool heard; /* a failure of another rank, which is not this rank's yet */
     struct dpb_mpi_note news;
 
@@ -93,11 +135,12 @@ struct dpb_mpi_comm {
     struct dpb_mpi_request request[DPB_MPI_REQUESTS];
     bool stopping;
     _Atomic int failure; /* dpb_status */
+    int64_t failed_ns;
+    _Atomic int64_t looked_ns; /* at notes */
     char failure_text[DPB_MPI_TEXT];
 
     pthread_mutex_t execute_lock;
-    _Atomic uint64_t executing; /* number of the collective that was begun last */
-    _Atomic uint64_t calls;
+    _Atomic uint64_t calls, moved;
     _Atomic int64_t collectives, wire_bytes, wire_between_bytes;
     pthread_t thread;
     bool thread_runs;
@@ -115,10 +158,9 @@ static inline struct dpb_mpi_comm *dpb_mpi_of(dpb_comm *comm)
 /* What is waited for: "rank 2: all-reduce #16 (bucket 3)". */
 struct dpb_mpi_subject {
     const char *name;
-    bool is_call; /* `number` counts calls, not collectives */
+    enum dpb_mpi_sequence sequence;
     uint64_t number;
-    int tag;             /* -1: none */
-    int64_t deadline_ns; /* dpb_clock_now_ns() */
+    int tag; /* -1: none */
 };
 
 /* ---- mpi_world.c ---- */
@@ -147,13 +189,17 @@ dpb_status dpb_mpi_check(struct dpb_mpi_comm *comm, const struct dpb_mpi_subject
                          const char *what, int code);
 void dpb_mpi_subject_text(const struct dpb_mpi_comm *comm, const struct dpb_mpi_subject *subject,
                           char *text, size_t text_bytes);
-/* Poll until all requests are complete, a rank has failed, or the deadline is past. */
+/* Poll until all requests are complete, a rank has failed, or the time-out is over without a sign
+ * of any rank's progress. */
 dpb_status dpb_mpi_await(struct dpb_mpi_comm *comm, MPI_Request *requests, int count,
                          const struct dpb_mpi_subject *subject);
 void dpb_mpi_nap(unsigned polls);
-/* "rank 3", "ranks 0, 2 and 3": those that are set in `who`. */
+/* "rank 3 (node-b)", "ranks 0 (node-a), 2 (node-b) and 3 (node-b)": those that are set in `who`. */
 struct dpb_str;
-void dpb_mpi_append_ranks(struct dpb_str *text, const bool *who, int ranks);
+void dpb_mpi_append_ranks(const struct dpb_mpi_comm *comm, struct dpb_str *text, const bool *who);
+/* Ask all others how far they are, and wait for their answers, or for a failure of theirs; the
+ * question's number. */
+uint64_t dpb_mpi_ask_all(struct dpb_mpi_comm *comm);
 
 /* Call a function of MPI that does not block, alone. */
 #define DPB_MPI_CALL(comm, subject, function, ...)                                                 \
@@ -163,6 +209,20 @@ void dpb_mpi_append_ranks(struct dpb_str *text, const bool *who, int ranks);
         pthread_mutex_unlock(&(comm)->mpi_lock);                                                   \
         dpb_mpi_check((comm), (subject), #function, code_);                                        \
     })
+
+/* ---- mpi_terms.c ---- */
+
+const char *dpb_mpi_call_text(enum dpb_mpi_call call);
+/* This rank begins what `terms` say: tell the next one. */
+dpb_status dpb_mpi_terms_begin(struct dpb_mpi_comm *comm, const struct dpb_mpi_subject *subject,
+                               const struct dpb_mpi_terms *terms);
+/* Does the rank before mean the same, as far as it has told? */
+dpb_status dpb_mpi_terms_check(struct dpb_mpi_comm *comm, const struct dpb_mpi_subject *subject);
+/* The same, when it has. Around the ring, this compares all ranks. */
+dpb_status dpb_mpi_terms_end(struct dpb_mpi_comm *comm, const struct dpb_mpi_subject *subject);
+/* DPB_ERR_MISMATCH where other ranks' answers say that they have begun something else under the
+ * same number; DPB_OK where this is not known. */
+dpb_status dpb_mpi_terms_ask(struct dpb_mpi_comm *comm, const struct dpb_mpi_subject *subject);
 
 /* ---- mpi_call.c ---- */
 dpb_status dpb_mpi_barrier(dpb_comm *comm);

@@ -16,16 +16,24 @@
 
 static dpb_status execute(struct dpb_mpi_comm *comm, struct dpb_mpi_request *request)
 {
+    const struct dpb_coll *coll = &request->coll;
     int64_t now_ns = dpb_clock_now_ns();
     int64_t wire_bytes = 0;
-    const struct dpb_mpi_subject subject = {dpb_coll_text(request->coll.kind), false,
-                                            request->number, request->coll.tag,
-                                            now_ns + comm->timeout_ns};
-    atomic_store(&comm->executing, request->number);
-    DPB_TRY(dpb_mpi_execute(comm, &request->coll, &subject, &wire_bytes));
-    const int64_t between_bytes =
-            dpb_setup_wire_between(&comm->setup, comm->options.algorithm != DPB_COMM_MPI_LIBRARY,
-                                   &request->coll, comm->base.rank);
+    const struct dpb_mpi_subject subject = {dpb_coll_text(coll->kind), DPB_MPI_COLLECTIVES,
+                                            request->number, coll->tag};
+    const struct dpb_mpi_terms terms = {
+            .number = request->number,
+            .count = coll->count,
+            .kind = (int32_t)coll->kind,
+            .dtype = (int32_t)coll->dtype,
+            .root = dpb_coll_has_root(coll->kind) ? coll->root : 0,
+            .scale = dpb_coll_reduces(coll->kind) ? coll->scale : 0,
+    };
+    DPB_TRY(dpb_mpi_terms_begin(comm, &subject, &terms));
+    DPB_TRY(dpb_mpi_execute(comm, coll, &subject, &wire_bytes));
+    DPB_TRY(dpb_mpi_terms_end(comm, &subject));
+    const int64_t between_bytes = dpb_setup_wire_between(
+            &comm->setup, comm->options.algorithm != DPB_COMM_MPI_LIBRARY, coll, comm->base.rank);
     request->times =
             (struct dpb_coll_times){now_ns, now_ns, dpb_clock_now_ns(), wire_bytes, between_bytes};
     atomic_fetch_add(&comm->wire_bytes, wire_bytes);

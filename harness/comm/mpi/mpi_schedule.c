@@ -90,7 +90,7 @@ static struct round new_round(struct dpb_mpi_comm *comm, const struct dpb_coll *
                           .coll = coll,
                           .subject = subject,
                           .element_bytes = element_bytes,
-                          .most = DPB_MPI_STEP_BYTES / element_bytes};
+                          .most = comm->step_bytes / element_bytes};
 }
 
 dpb_status dpb_mpi_run_schedule(struct dpb_mpi_comm *comm, const struct dpb_coll *coll,

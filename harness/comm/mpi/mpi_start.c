@@ -1,9 +1,17 @@
 #include "dpb_mpi_start.h"
 
+#include <errno.h>
+#include <fcntl.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include "dpb_launched.h"
+#include "dpb_units.h"
+
+#define PATH_BYTES 4096
 
 /* srun leaves the variables of PMI-2, which MPICH speaks, or of PMIx, which Open MPI speaks. */
 static const struct {
@@ -50,5 +58,43 @@ dpb_status dpb_mpi_start_find(struct dpb_mpi_start *start, char *why, size_t why
         snprintf(why, why_bytes,
                  "not available here, because this process was started without mpirun (neither "
                  "OMPI_COMM_WORLD_RANK nor PMI_RANK is set)");
+    return DPB_ERR_UNAVAILABLE;
+}
+
+static bool has_left_file(const struct dpb_mpi_start *start)
+{
+    const char *folder = getenv("PMIX_SERVER_TMPDIR"), *job = getenv("PMIX_NAMESPACE");
+    char path[PATH_BYTES];
+    if (!folder || !job)
+        return false;
+    int length = snprintf(path, sizeof(path), "%s/dpbench-%s-%d", folder, job, start->rank);
+    if (length < 0 || (size_t)length >= sizeof(path))
+        return false;
+    int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (fd < 0)
+        return errno == EEXIST;
+    close(fd);
+    return false;
+}
+
+/* Hydra hangs up when a process has finished MPI. */
+static bool has_hung_up(void)
+{
+    int64_t fd;
+    char next;
+    const char *text = getenv("PMI_FD");
+    return text && dpb_parse_i64(text, &fd, NULL) == DPB_OK && fd >= 0 &&
+           recv((int)fd, &next, 1, MSG_PEEK | MSG_DONTWAIT) == 0;
+}
+
+dpb_status dpb_mpi_start_claim(const struct dpb_mpi_start *start, char *why, size_t why_bytes)
+{
+    bool again = start->library == DPB_MPI_OPEN_MPI ? has_left_file(start) : has_hung_up();
+    if (!again)
+        return DPB_OK;
+    snprintf(why, why_bytes,
+             "not available here, because MPI was started before in what the launcher started as "
+             "rank %d, and it starts once",
+             start->rank);
     return DPB_ERR_UNAVAILABLE;
 }

@@ -7,12 +7,13 @@
 
 #include "dpb_clock.h"
 #include "dpb_log.h"
+#include "dpb_mpi_start.h"
 
 static struct {
     bool at_exit;               /* this file's handler is registered */
     bool ours;                  /* MPI was started here */
     int open;                   /* communicators */
-    struct dpb_mpi_comm *broke; /* one that failed, kept until the end */
+    struct dpb_mpi_comm *broke; /* the last one that failed; all are kept until the end */
     dpb_status status;
 } world;
 
@@ -36,8 +37,23 @@ static void *start_mpi(void *unused)
     return unused;
 }
 
+static dpb_status claim(const struct dpb_comm_config *config)
+{
+    struct dpb_mpi_start start;
+    char why[DPB_MPI_TEXT];
+    dpb_status st = dpb_mpi_start_find(&start, why, sizeof(why));
+    if (st == DPB_OK)
+        st = dpb_mpi_start_claim(&start, why, sizeof(why));
+    if (st == DPB_OK)
+        return DPB_OK;
+    dpb_error("rank %d: comm \"mpi\" is %s", config->rank, why);
+    dpb_log_hint("--launcher mpirun and srun start new processes for every launch");
+    return st;
+}
+
 static dpb_status init(const struct dpb_comm_config *config)
 {
+    DPB_TRY(claim(config));
     int64_t deadline_ns = dpb_clock_now_ns() + config->timeout_ns;
     const struct timespec deadline = {deadline_ns / 1000000000, deadline_ns % 1000000000};
     pthread_condattr_t attr;
@@ -77,11 +93,28 @@ static dpb_status init(const struct dpb_comm_config *config)
     return DPB_OK;
 }
 
+/* Is there a rank that has yet to hear of the failure? Those that gave a sign of life around it are
+ * waited for longer than those that may be dead. */
+static bool has_ignorant(struct dpb_mpi_comm *comm, int64_t since_ns)
+{
+    bool has = false;
+    int64_t now_ns = dpb_clock_now_ns();
+    pthread_mutex_lock(&comm->mpi_lock);
+    for (int r = 0; r < comm->base.size; r++) {
+        const struct dpb_mpi_peer *peer = &comm->peer[r];
+        bool lives = peer->heard_ns > comm->failed_ns - DPB_MPI_ANSWER_NS;
+        if (r != comm->base.rank && !peer->closed)
+            has = has || now_ns < since_ns + (lives ? DPB_MPI_LIVING_NS : DPB_MPI_GRACE_NS);
+    }
+    pthread_mutex_unlock(&comm->mpi_lock);
+    return has;
+}
+
 /* The others are told by notes; MPI_Abort would end them before they have read those. */
 static void let_others_hear(struct dpb_mpi_comm *comm)
 {
-    int64_t end_ns = dpb_clock_now_ns() + DPB_MPI_GRACE_NS;
-    for (unsigned polls = 0; !dpb_mpi_all_closed(comm) && dpb_clock_now_ns() < end_ns; polls++) {
+    int64_t since_ns = dpb_clock_now_ns();
+    for (unsigned polls = 0; has_ignorant(comm, since_ns); polls++) {
         (void)dpb_mpi_look(comm);
         dpb_mpi_nap(polls);
     }
@@ -142,8 +175,6 @@ void dpb_mpi_world_closed(void)
 
 void dpb_mpi_world_broke(struct dpb_mpi_comm *comm, dpb_status st)
 {
-    if (world.broke)
-        return;
     world.broke = comm;
     world.status = st;
 }

@@ -6,6 +6,7 @@
 
 #include "dpb_clock.h"
 #include "dpb_mpi_start.h"
+#include "../mpi_private.h"
 #include "half_reference.h"
 
 #define COUNT_MOST 300007 /* fp32: more than one piece of a message */
@@ -203,6 +204,122 @@ static void run_sums(struct self *self)
     }
 }
 
+/* ---- what is too large for one call: pieces, here of some ten elements ---- */
+
+#define PIECE_BYTES 200
+
+static void set_pieces(struct self *self, int64_t bytes)
+{
+    struct dpb_mpi_comm *comm = dpb_mpi_of(self->comm);
+    comm->piece_bytes = comm->step_bytes = bytes;
+}
+
+static void run_pieces(struct self *self)
+{
+    void *buffer;
+    for (int algorithm = DPB_ALGORITHM_RING; algorithm <= DPB_COMM_MPI_LIBRARY; algorithm++) {
+        self_open(self, algorithm, DPB_COMM_MPI_THREAD, TEST_TIMEOUT_NS, NULL);
+        RANK_TRUE(self, self->ops->buffer_alloc(self->comm, 8 * 2000, &buffer) == DPB_OK);
+        set_pieces(self, PIECE_BYTES);
+        for (int kind = 0; kind < DPB_COLL_COUNT; kind++)
+            check_kind(self, buffer, (enum dpb_coll_kind)kind, algorithm, 1003);
+        self->ops->close(self->comm);
+    }
+}
+
+/* ---- 2^31 + 3 bytes, which an int does not count ---- */
+
+#define LARGE_BYTES ((INT64_C(1) << 31) + 3)
+
+static void run_large(struct self *self)
+{
+    static const struct {
+        enum dpb_coll_kind kind;
+        enum dpb_dtype dtype;
+    } large[] = {
+            {DPB_COLL_ALL_REDUCE, DPB_BF16},    {DPB_COLL_ALL_REDUCE, DPB_F16},
+            {DPB_COLL_ALL_REDUCE, DPB_F32},     {DPB_COLL_REDUCE_SCATTER, DPB_BF16},
+            {DPB_COLL_REDUCE_SCATTER, DPB_F32}, {DPB_COLL_ALL_GATHER, DPB_U8},
+            {DPB_COLL_BROADCAST, DPB_U8},
+    };
+    const int algorithms[] = {DPB_COMM_MPI_LIBRARY, DPB_ALGORITHM_RING};
+    void *buffer;
+    for (size_t a = 0; a < sizeof(algorithms) / sizeof(algorithms[0]); a++) {
+        self_open(self, algorithms[a], DPB_COMM_MPI_THREAD, TEST_TIMEOUT_NS, NULL);
+        RANK_TRUE(self, self->ops->buffer_alloc(self->comm, (size_t)LARGE_BYTES + 4 * GUARD + 8,
+                                                &buffer) == DPB_OK);
+        for (size_t i = 0; i < sizeof(large) / sizeof(large[0]); i++) {
+            int64_t bytes = (int64_t)dpb_dtype_bytes(large[i].dtype);
+            check_one(self,
+                      (struct dpb_coll){.kind = large[i].kind,
+                                        .dtype = large[i].dtype,
+                                        .buffer = buffer,
+                                        .count = (LARGE_BYTES + bytes - 1) / bytes,
+                                        .root = 1,
+                                        .scale = 1},
+                      algorithms[a]);
+        }
+        RANK_TRUE(self, self->ops->buffer_free(self->comm, buffer) == DPB_OK);
+        self->ops->close(self->comm);
+    }
+}
+
+/* ---- a collective that takes longer than the time-out, and moves all the time ---- */
+
+#define SLOW_PIECES     24
+#define SLOW_NS         INT64_C(300000000)
+#define SLOW_TIMEOUT_NS INT64_C(6000000000)
+
+static bool is_slow; /* the calls below */
+
+static void take_time(void)
+{
+    if (is_slow)
+        dpb_clock_sleep_until_ns(dpb_clock_now_ns() + SLOW_NS);
+}
+
+/* MPI's profiling interface: the comm calls these. */
+int MPI_Iallreduce(const void *from, void *to, int count, MPI_Datatype type, MPI_Op op,
+                   MPI_Comm comm, MPI_Request *request)
+{
+    take_time();
+    return PMPI_Iallreduce(from, to, count, type, op, comm, request);
+}
+
+int MPI_Isend(const void *from, int count, MPI_Datatype type, int to, int tag, MPI_Comm comm,
+              MPI_Request *request)
+{
+    if (count == PIECE_BYTES)
+        take_time();
+    return PMPI_Isend(from, count, type, to, tag, comm, request);
+}
+
+/* With halving-doubling of three ranks the one that does not slow down has nothing to do for longer
+ * than the time-out, while the others exchange halves. */
+static void run_slow(struct self *self)
+{
+    const int algorithms[] = {DPB_COMM_MPI_LIBRARY, DPB_ALGORITHM_HALVING_DOUBLING};
+    void *buffer;
+    for (size_t a = 0; a < sizeof(algorithms) / sizeof(algorithms[0]); a++) {
+        self_open(self, algorithms[a], DPB_COMM_MPI_THREAD, TEST_TIMEOUT_NS, NULL);
+        RANK_TRUE(self, self->ops->buffer_alloc(self->comm, 8192, &buffer) == DPB_OK);
+        set_pieces(self, PIECE_BYTES);
+        dpb_mpi_of(self->comm)->timeout_ns = SLOW_TIMEOUT_NS;
+        is_slow = self->rank < 2;
+        struct dpb_coll coll = {.kind = DPB_COLL_ALL_REDUCE,
+                                .dtype = DPB_F32,
+                                .buffer = buffer,
+                                .count = SLOW_PIECES * PIECE_BYTES / 4,
+                                .scale = 1};
+        struct dpb_coll_times times;
+        RANK_TRUE(self, dpb_comm_run(self->comm, &coll, &times) == DPB_OK);
+        is_slow = false;
+        dpb_mpi_of(self->comm)->timeout_ns = TEST_TIMEOUT_NS;
+        RANK_TRUE(self, times.end_ns - times.start_ns > SLOW_TIMEOUT_NS);
+        self->ops->close(self->comm);
+    }
+}
+
 /* ---- overlap: what is complete before anybody waits, counted ---- */
 
 #define STARTED 4
@@ -338,12 +455,20 @@ int main(int argc, char **argv)
     const char *name = argv[1];
     if (strcmp(name, "sums") == 0)
         run_sums(&self);
+    else if (strcmp(name, "pieces") == 0)
+        run_pieces(&self);
+    else if (strcmp(name, "large") == 0)
+        run_large(&self);
+    else if (strcmp(name, "slow") == 0)
+        run_slow(&self);
     else if (strcmp(name, "overlap") == 0)
         run_overlap(&self);
-    else if (strcmp(name, "calls") == 0)
+    else if (strcmp(name, "calls") == 0 || strcmp(name, "child") == 0)
         run_calls(&self);
     else if (strcmp(name, "usage") == 0)
         run_usage(&self);
+    else if (strcmp(name, "disagree") == 0)
+        disagree_run(&self);
     else if (!failure_run(&self, name))
         return 2;
     printf("rank %d: " DONE "\n", self.rank);

@@ -8,7 +8,7 @@
 
 #include "dpb_comm_mpi.h"
 
-#define TEST_TIMEOUT_NS INT64_C(30000000000)
+#define TEST_TIMEOUT_NS INT64_C(60000000000)
 
 struct self {
     const struct dpb_comm_ops *ops;
@@ -31,5 +31,8 @@ void self_open(struct self *self, int algorithm, int progress, int64_t timeout_n
 
 /* How ranks fail (mpi_failures.c): true when there is a case of that name. */
 bool failure_run(struct self *self, const char *name);
+
+/* Ranks start different things (mpi_disagree.c). Does not return. */
+void disagree_run(struct self *self);
 
 #endif

@@ -1,8 +1,11 @@
 /* What needs no MPI: pieces, pairs, schedules' ranges, and launchers' variables. */
 #include "dpb_test.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include "../mpi_piece.h"
 #include "dpb_mpi_start.h"
@@ -41,9 +44,9 @@ static void test_large_counts(void **state)
 {
     (void)state;
     const int64_t large = (INT64_C(1) << 31) + 3;
-    const int64_t pieces_of[] = {3, 5, 0, 9, 0, 0, 0, 17};
+    const int64_t pieces_of[] = {33, 65, 0, 129, 0, 0, 0, 257};
     for (int64_t bytes = 1; bytes <= 8; bytes *= 2) {
-        int64_t most = dpb_mpi_piece_most(bytes);
+        int64_t most = DPB_MPI_CALL_BYTES / bytes;
         assert_true(most * bytes <= INT32_MAX);
         assert_int_equal(check_pieces(large, most), pieces_of[bytes - 1]);
         check_pieces(large / bytes, most);
@@ -55,7 +58,7 @@ static void test_large_counts(void **state)
             int64_t first;
             int64_t count = dpb_coll_shard(large, ranks, r, &first);
             assert_int_equal(first, whole);
-            check_pieces(count, dpb_mpi_piece_most(4));
+            check_pieces(count, DPB_MPI_CALL_BYTES / 4);
             whole += count;
         }
         assert_int_equal(whole, large);
@@ -161,12 +164,57 @@ static void test_start(void **state)
     clear_environment();
 }
 
+/* A second start is known by the file that the first one left in the launcher's folder. */
+static void test_claim_open_mpi(void **state)
+{
+    (void)state;
+    struct dpb_mpi_start start = {DPB_MPI_OPEN_MPI, 1, 2};
+    char why[256], folder[] = "/tmp/dpb-mpi-XXXXXX", path[128];
+    assert_non_null(mkdtemp(folder));
+    setenv("PMIX_SERVER_TMPDIR", folder, 1);
+    setenv("PMIX_NAMESPACE", "job", 1);
+    assert_int_equal(dpb_mpi_start_claim(&start, why, sizeof(why)), DPB_OK);
+    assert_int_equal(dpb_mpi_start_claim(&start, why, sizeof(why)), DPB_ERR_UNAVAILABLE);
+    assert_non_null(strstr(why, "rank 1, and it starts once"));
+    start.rank = 0;
+    assert_int_equal(dpb_mpi_start_claim(&start, why, sizeof(why)), DPB_OK);
+    for (int rank = 0; rank < 2; rank++) {
+        snprintf(path, sizeof(path), "%s/dpbench-job-%d", folder, rank);
+        assert_int_equal(unlink(path), 0);
+    }
+    assert_int_equal(rmdir(folder), 0);
+    /* No such folder, or none named: nothing is known. */
+    assert_int_equal(dpb_mpi_start_claim(&start, why, sizeof(why)), DPB_OK);
+    unsetenv("PMIX_SERVER_TMPDIR");
+    assert_int_equal(dpb_mpi_start_claim(&start, why, sizeof(why)), DPB_OK);
+    unsetenv("PMIX_NAMESPACE");
+}
+
+static void test_claim_mpich(void **state)
+{
+    (void)state;
+    const struct dpb_mpi_start start = {DPB_MPI_MPICH, 0, 2};
+    char why[256], number[16];
+    int pair[2];
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);
+    snprintf(number, sizeof(number), "%d", pair[0]);
+    setenv("PMI_FD", number, 1);
+    assert_int_equal(dpb_mpi_start_claim(&start, why, sizeof(why)), DPB_OK);
+    assert_int_equal(close(pair[1]), 0);
+    assert_int_equal(dpb_mpi_start_claim(&start, why, sizeof(why)), DPB_ERR_UNAVAILABLE);
+    assert_int_equal(close(pair[0]), 0);
+    assert_int_equal(dpb_mpi_start_claim(&start, why, sizeof(why)), DPB_OK);
+    unsetenv("PMI_FD");
+    assert_int_equal(dpb_mpi_start_claim(&start, why, sizeof(why)), DPB_OK);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-            cmocka_unit_test(test_pieces), cmocka_unit_test(test_large_counts),
-            cmocka_unit_test(test_pairs),  cmocka_unit_test(test_ranges),
-            cmocka_unit_test(test_start),
+            cmocka_unit_test(test_pieces),      cmocka_unit_test(test_large_counts),
+            cmocka_unit_test(test_pairs),       cmocka_unit_test(test_ranges),
+            cmocka_unit_test(test_start),       cmocka_unit_test(test_claim_open_mpi),
+            cmocka_unit_test(test_claim_mpich),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
