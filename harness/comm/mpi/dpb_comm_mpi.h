@@ -20,10 +20,14 @@
  * this rank must be MPI's. times.all_ready_ns is times.start_ns: MPI does not tell when the last
  * rank came, so waiting for peers is part of the rest.
  *
- * Failures end the communicator on all ranks with the status of the first one, DPB_ERR_TIMEOUT or
- * DPB_ERR_RANK_FAILED, told by messages; who is missing is asked at the deadline. After one, MPI
- * cannot be finished in order: exit() waits at most two seconds for the others to have heard, and
- * calls MPI_Abort. */
+ * The time-out is of a wait without any rank's progress, not of a whole collective. Ranks that start
+ * different things get DPB_ERR_MISMATCH and a line that says who means what: those beside a
+ * difference with that collective or call, the others with their next one at the latest.
+ *
+ * Failures end the communicator on all ranks with the status of the first one, DPB_ERR_TIMEOUT,
+ * DPB_ERR_MISMATCH or DPB_ERR_RANK_FAILED, told by messages; who is missing is asked at the
+ * deadline, and named with its host. After one, MPI cannot be finished in order: exit() gives the
+ * others two seconds to have heard, five to those that live, and calls MPI_Abort. */
 #ifndef DPB_COMM_MPI_H
 #define DPB_COMM_MPI_H
 
