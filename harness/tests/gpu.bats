@@ -110,6 +110,28 @@ check() {
     refute_output '^ops '
 }
 
+@test "the log of a part that failed is printed, before the table, and a second check starts afresh" {
+    pretend 2.0 '{ echo "a reason of its own" >&2; exit 4; }'
+    check --only nccl
+    assert_exit 1
+    assert_output '^---- nccl, the end of .*/nccl.log'
+    assert_output '^a reason of its own'
+    [[ ${lines[-1]} == *"1 failed"* ]]
+    touch out/nccl/left
+    pretend 2.0
+    check --only nccl
+    assert_exit 0
+    refute_output '^---- nccl'
+    [ ! -e out/nccl/left ]
+}
+
+@test "what a part has no time for is skipped, not ended half way" {
+    pretend 2.0
+    check --only losses --limit 7
+    assert_exit 0
+    assert_output '^losses +bert-base +skipped +no time left of 7 s'
+}
+
 @test "a part that hangs is ended, and counts as failed" {
     pretend 2.0 'sleep 1000'
     check --only nccl,ceiling --limit 3

@@ -74,6 +74,10 @@ figures() { "$python" "$here/figures.py" "$@"; }
 
 dpbench() { "$build/harness/cli/dpbench" "$@"; }
 
+# no_time SECONDS: is less than that left to this part? What it has not begun is then skipped, instead
+# of being ended half way and called a failure.
+no_time() { [ $((part_limit_s - SECONDS)) -lt "$1" ]; }
+
 # ---- the parts: each runs in a process of its own, in $out/<name>; status 77 skips ----
 
 skip() {
@@ -138,6 +142,10 @@ part_losses() {
     for case in "${small[@]}"; do
         read -r workload options <<<"$case"
         name=$workload failed=0
+        if no_time 8; then
+            row losses "$name" "no time left of $part_limit_s s" skipped
+            continue
+        fi
         for device in cpu cuda; do
             # shellcheck disable=SC2086 # options are words
             train "$name-$device" "$workload" $options --device "$device" --strategy none \
@@ -176,6 +184,10 @@ step_case() {
     local workload=$1 precision=$2 batch=$3 result=0 name
     shift 3
     name=$workload-$precision-$batch
+    if no_time 15; then
+        row steps "$name" "no time left of $part_limit_s s" skipped
+        return 0
+    fi
     local dropout=()
     case $workload in bert* | gpt2*) dropout=(--dropout 0) ;; esac
     if train "$name" "$workload" --device cuda --strategy none --precision "$precision" \
@@ -195,6 +207,10 @@ torch_case() {
     local name=$1 workload=$2 precision=$3 batch=$4 script start=$work/start options=()
     shift 4
     [ -n "$torch" ] || return 0
+    if no_time 15; then
+        row steps "$name, PyTorch" "no time left of $part_limit_s s" skipped
+        return 0
+    fi
     case $workload in
     resnet50) script=resnet50_torch.py options=(--lr 0.0125 --momentum 0.9 --weight-decay 0.0001) ;;
     bert-*) script=bert_torch.py options=(--size "${workload#bert-}" --lr 0.0001 --weight-decay 0.01) ;;
@@ -202,7 +218,8 @@ torch_case() {
     gpt2-small) script=gpt2_torch.py options=(--lr 0.0001 --weight-decay 0.01) ;;
     esac
     if "$build/bench/peers/dpb_peer_start" "$workload" 1 "$batch" "$start" "$@" >"$name-torch.log" 2>&1 &&
-        "$python" -W ignore "$top/bench/peers/$script" --device cuda --precision "$precision" \
+        timeout --kill-after=5 $((part_limit_s - SECONDS - 5)) \
+            "$python" -W ignore "$top/bench/peers/$script" --device cuda --precision "$precision" \
             --batch "$batch" --warmup 12 --steps 50 --start "$start" "${options[@]}" "$@" \
             >"$name-torch.jsonl" 2>>"$name-torch.log"; then
         row steps "$name, PyTorch" "$(figures torch "$name-torch.jsonl" "$name")" -
@@ -246,14 +263,19 @@ part_trace() {
 }
 
 part_teardown() {
-    local left sanitizer
+    local left sanitizer status=0
     sanitizer=$(command -v compute-sanitizer || ls /usr/local/cuda/bin/compute-sanitizer 2>/dev/null)
-    if [ -n "$sanitizer" ]; then
-        if "$sanitizer" --tool memcheck --leak-check full --error-exitcode 9 --target-processes all \
+    if [ -n "$sanitizer" ] && no_time 20; then
+        row teardown "compute-sanitizer" "no time left of $part_limit_s s" skipped
+    elif [ -n "$sanitizer" ]; then
+        timeout --kill-after=5 $((part_limit_s - SECONDS - 8)) "$sanitizer" --tool memcheck --leak-check full --error-exitcode 9 --target-processes all \
             "$build/harness/cli/dpbench" run --device cuda --workload mnist-mlp --strategy none \
             --ranks 1 --data synthetic --batch-per-rank 8 --steps 4 --warmup 2 --trace-steps 0 \
-            --probe-retries 0 -o sanitized >sanitizer.log 2>&1; then
+            --probe-retries 0 -o sanitized >sanitizer.log 2>&1 || status=$?
+        if [ $status -eq 0 ]; then
             row teardown "compute-sanitizer" "$(grep -m 1 'ERROR SUMMARY' sanitizer.log)" ok
+        elif [ $status -eq 124 ] || [ $status -eq 137 ]; then # it makes all slower by a factor
+            row teardown "compute-sanitizer" "not done in its time" skipped
         else
             row teardown "compute-sanitizer" "$(grep -m 1 'ERROR SUMMARY' sanitizer.log)" FAILED
             tail -n 20 sanitizer.log
@@ -296,9 +318,10 @@ run_part() {
     fi
     [ "$limit" -le $left ] || limit=$left
     [ "$limit" -le "$most" ] || limit=$most
+    rm -rf "${out:?}/$name" "$out/$name.log" # of an earlier check
     mkdir -p "$out/$name"
-    timeout --kill-after=10 "$limit" bash "${BASH_SOURCE[0]}" --part "$name" --build "$build" --out "$out" \
-        >"$out/$name.log" 2>&1 </dev/null || status=$?
+    timeout --kill-after=10 "$limit" bash "${BASH_SOURCE[0]}" --part "$name" --limit "$limit" \
+        --build "$build" --out "$out" >"$out/$name.log" 2>&1 </dev/null || status=$?
     say "$name: status $status, $((SECONDS - start)) s ($out/$name.log)"
     case $status in
     0) [ "$(grep -c "^$name"$'\t' "$out/rows.tsv" || true)" -gt "$rows" ] ||
@@ -323,6 +346,16 @@ skip_all() {
         printf '%-9s SKIP: %s\n' "$name" "$1"
     done
     exit 3
+}
+
+# The end of the log of each part that failed: who borrows a GPU may get only this back.
+failures() {
+    local name
+    while read -r name; do
+        [ -s "$out/$name.log" ] || continue
+        printf '\n---- %s, the end of %s\n' "$name" "$out/$name.log"
+        tail -n 30 "$out/$name.log" | cut -c 1-300
+    done < <(awk -F '\t' '$4 == "FAILED" && !seen[$1]++ { print $1 }' "$out/rows.tsv")
 }
 
 wants() { [ -z "$only" ] || [[ ,$only, == *",$1,"* ]]; }
@@ -368,6 +401,7 @@ main() {
     done
     if [ -n "$part" ]; then
         out=$(cd "$out" && pwd) work=$out/work
+        part_limit_s=$most
         mkdir -p "$work" && cd "$out/$part" || exit 3
         "part_$part"
         exit
@@ -379,11 +413,12 @@ main() {
     IFS=: read -r name limit text <<<"${parts[0]}"
     run_part "$name" "$limit" "$text"
     if [ ! -x "$build/harness/cli/dpbench" ]; then
-        tail -n 30 "$out/build.log"
+        failures
         table
         exit 1
     fi
     # The driver's word, by way of the device itself.
+    rm -rf "$out/probe"
     why=$(dpbench run --device cuda --workload mnist-mlp --ranks 1 --strategy none --data synthetic \
         --steps 4 --warmup 2 --trace-steps 0 --probe-retries 0 -o "$out/probe" 2>&1) ||
         [[ $why != *"not available here"* ]] ||
@@ -392,6 +427,7 @@ main() {
         IFS=: read -r name limit text <<<"$entry"
         ! wants "$name" || run_part "$name" "$limit" "$text"
     done
+    failures
     table | tee "$out/table.txt"
     ! cut -f 4 "$out/rows.tsv" | grep -qx FAILED
 }
