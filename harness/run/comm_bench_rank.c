@@ -5,10 +5,8 @@
 #include <unistd.h>
 
 #include "comm_bench_values.h"
-#include "dpb_channel.h"
 #include "dpb_clock.h"
 #include "dpb_comm_bench.h"
-#include "dpb_launcher.h"
 #include "dpb_log.h"
 
 /* --iterations auto: as many as fit into this time, within these limits. */
@@ -18,7 +16,8 @@
 
 struct bench {
     const struct dpb_registry *registry;
-    const dpb_json *job;
+    worker_link *link;
+    const dpb_json *job; /* the link's */
     dpb_config *config;
     const struct dpb_comm_bench_options *o;
     struct dpb_board_line *line;
@@ -33,6 +32,7 @@ struct bench {
     dpb_stream *stream; /* of copies between the two; NULL when they are one */
     int64_t *at_ns;     /* the start, and the end of each iteration */
     int64_t at_count;
+    int64_t *each_ns; /* per rank: what a call took in the warm-up */
 };
 
 /* ---- the job ---- */
@@ -77,23 +77,19 @@ static dpb_status open_parts(struct bench *b)
     DPB_TRY(dpb_registry_use_device(b->registry, b->o->device, &b->device_ops));
     DPB_TRY(dpb_registry_use_comm(b->registry, b->o->comm, &b->comm_ops));
     struct dpb_device_config device = {
-            .local_rank = b->rank,
-            .local_size = b->size,
+            .local_rank = worker_link_place(b->link)->local_rank,
+            .local_size = worker_link_place(b->link)->local_size,
             .threads = 1,
             .bind = b->o->bind,
             .options = dpb_config_struct(b->config, "device"),
     };
     DPB_TRY(b->device_ops->open(&device, &b->device));
     struct dpb_comm_config comm = {
-            .rank = b->rank,
-            .size = b->size,
-            .local_rank = b->rank,
-            .ranks_per_node = (int)b->o->ranks_per_node,
-            .segment_fd = DPB_WORKER_FD_SEGMENT,
             .timeout_ns = b->o->timeout_ns,
             .device = b->device,
             .options = dpb_config_struct(b->config, "comm"),
     };
+    worker_link_comm(b->link, (int)b->o->ranks_per_node, &comm);
     return b->comm_ops->open(&comm, &b->comm);
 }
 
@@ -122,7 +118,8 @@ static dpb_status open_memory(struct bench *b)
     DPB_TRY(open_values(b));
     b->at_count = 1 + (b->o->iterations == DPB_AUTO ? AUTO_MOST : b->o->iterations);
     b->at_ns = malloc((size_t)b->at_count * sizeof(*b->at_ns));
-    if (!b->at_ns) {
+    b->each_ns = calloc((size_t)b->size, sizeof(*b->each_ns));
+    if (!b->at_ns || !b->each_ns) {
         dpb_error("cannot keep the times of %lld iterations: out of memory",
                   (long long)b->o->iterations);
         return DPB_ERR_NO_MEMORY;
@@ -180,15 +177,14 @@ static dpb_status iterate(struct bench *b, const struct dpb_coll *coll, int64_t 
 
 static dpb_status warm_up(const struct bench *b, const struct dpb_coll *coll, int64_t *each_ns)
 {
-    int64_t all[DPB_COMM_RANKS_MAX];
     DPB_TRY(b->comm_ops->barrier(b->comm));
     int64_t start_ns = dpb_clock_now_ns();
     for (int64_t i = 0; i < b->o->warmup; i++)
         DPB_TRY(call(b, coll));
     *each_ns = (dpb_clock_now_ns() - start_ns) / b->o->warmup;
-    DPB_TRY(b->comm_ops->exchange(b->comm, each_ns, sizeof(*each_ns), all));
+    DPB_TRY(b->comm_ops->exchange(b->comm, each_ns, sizeof(*each_ns), b->each_ns));
     for (int r = 0; r < b->size; r++)
-        *each_ns = all[r] > *each_ns ? all[r] : *each_ns;
+        *each_ns = b->each_ns[r] > *each_ns ? b->each_ns[r] : *each_ns;
     return DPB_OK;
 }
 
@@ -201,14 +197,25 @@ static int64_t iterations_of(const struct bench *b, int64_t each_ns)
     return fitting < AUTO_LEAST ? AUTO_LEAST : fitting > AUTO_MOST ? AUTO_MOST : fitting;
 }
 
+/* Of one collective, from what was counted before and after so many of them. */
+static int64_t between_bytes(const struct dpb_comm_stats *before,
+                             const struct dpb_comm_stats *after, int64_t iterations)
+{
+    if (after->wire_between_bytes < 0)
+        return DPB_WIRE_UNKNOWN;
+    return (after->wire_between_bytes - before->wire_between_bytes) / iterations;
+}
+
 static dpb_json *row_json(const struct bench *b, int64_t iterations, int64_t wrong,
-                          int64_t wire_bytes)
+                          const struct dpb_comm_stats *before, const struct dpb_comm_stats *after)
 {
     dpb_json *row = dpb_json_object(), *samples = dpb_json_array();
     for (int64_t i = 0; i < iterations; i++)
         dpb_json_append(samples, dpb_json_int(b->at_ns[i + 1] - b->at_ns[i]));
     dpb_json_set_int(row, "wrong", wrong);
-    dpb_json_set_int(row, "wire_bytes", wire_bytes);
+    dpb_json_set_int(row, "wire_bytes", (after->wire_bytes - before->wire_bytes) / iterations);
+    const int64_t between = between_bytes(before, after, iterations);
+    dpb_json_set(row, "wire_between_bytes", between < 0 ? dpb_json_null() : dpb_json_int(between));
     dpb_json_set(row, "samples_ns", samples);
     return row;
 }
@@ -239,8 +246,7 @@ static dpb_status run_row(struct bench *b, const struct comm_row *row, dpb_json 
     DPB_TRY(iterate(b, &coll, iterations));
     b->comm_ops->stats(b->comm, &after);
     DPB_TRY(check(b, &coll, &wrong));
-    int64_t wire_bytes = (after.wire_bytes - before.wire_bytes) / iterations;
-    dpb_json_append(rows, row_json(b, iterations, wrong, wire_bytes));
+    dpb_json_append(rows, row_json(b, iterations, wrong, &before, &after));
     return DPB_OK;
 }
 
@@ -265,7 +271,7 @@ static dpb_status report(const struct bench *b, dpb_json *rows)
     dpb_json_set(result, "comm", b->comm_ops->describe(b->comm));
     dpb_json_set(result, "device", b->device_ops->describe(b->device));
     dpb_json_set(result, "rows", rows);
-    dpb_status st = dpb_message_send(DPB_WORKER_FD_CHANNEL, result);
+    dpb_status st = worker_link_send(b->link, result);
     dpb_json_free(result);
     if (st == DPB_OK)
         dpb_board_write(b->line, (int64_t)row_count(b), DPB_PHASE_DONE, -1);
@@ -284,17 +290,19 @@ static void bench_close(struct bench *b)
         b->device_ops->close(b->device);
     dpb_config_free(b->config);
     free(b->at_ns);
+    free(b->each_ns);
 }
 
-dpb_status comm_bench_rank(const struct dpb_registry *registry, const dpb_json *job,
-                           struct dpb_board_line *line, void (*failed)(dpb_status st))
+dpb_status comm_bench_rank(const struct dpb_registry *registry, worker_link *link,
+                           void (*failed)(dpb_status st))
 {
     struct bench b = {
             .registry = registry,
-            .job = job,
-            .line = line,
-            .rank = (int)dpb_json_as_int(dpb_json_get(job, "rank"), 0),
-            .size = (int)dpb_json_as_int(dpb_json_get(job, "size"), 1),
+            .link = link,
+            .job = worker_link_job(link),
+            .line = worker_link_line(link),
+            .rank = worker_link_place(link)->rank,
+            .size = worker_link_place(link)->size,
     };
     dpb_json *rows = dpb_json_array();
     dpb_status st;

@@ -4,11 +4,11 @@
 
 #include <stdint.h>
 
-#include "dpb_board.h"
 #include "dpb_comm.h"
 #include "dpb_json.h"
 #include "dpb_options.h"
 #include "dpb_registry.h"
+#include "worker_link.h"
 
 #define COMM_BENCH_ROWS "collectives" /* the key of the job that holds the rows */
 
@@ -24,9 +24,10 @@ dpb_json *comm_bench_job(const dpb_config *config, const struct comm_row *rows, 
 
 /* Do the job and send
  *   {"type": "result", "rank", "pid", "comm", "device",
- *    "rows": [{"wrong", "wire_bytes", "samples_ns": []} or {"unsupported": true}, ...]}.
+ *    "rows": [{"wrong", "wire_bytes", "wire_between_bytes" (of them to other nodes; null: not
+ *    known), "samples_ns": []} or {"unsupported": true}, ...]}.
  * On failure `failed` is called before the other ranks are told to give up. */
-dpb_status comm_bench_rank(const struct dpb_registry *registry, const dpb_json *job,
-                           struct dpb_board_line *line, void (*failed)(dpb_status st));
+dpb_status comm_bench_rank(const struct dpb_registry *registry, worker_link *link,
+                           void (*failed)(dpb_status st));
 
 #endif

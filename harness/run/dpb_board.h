@@ -1,4 +1,5 @@
-/* dpb_board.h: where every rank is right now, in memory that the ranks and the launcher share.
+/* dpb_board.h: where every rank is right now: a line each, in memory that the ranks and the
+ * launcher share; a rank on another host has one of its own, and sends it with every beat.
  *
  * A rank writes its line without locks; the launcher reads it to see progress, and to say which
  * step a rank was in when it died or hangs. */
@@ -6,9 +7,9 @@
 #define DPB_BOARD_H
 
 #include <stdatomic.h>
+#include <stddef.h>
 #include <stdint.h>
 
-#include "dpb_comm.h"
 #include "dpb_step.h"
 
 struct dpb_board_line {
@@ -16,10 +17,6 @@ struct dpb_board_line {
     _Atomic int64_t step;                 /* 0 before the first */
     _Atomic int32_t phase;                /* enum dpb_phase */
     _Atomic int32_t bucket;               /* -1 where it means nothing */
-};
-
-struct dpb_board {
-    struct dpb_board_line line[DPB_COMM_RANKS_MAX];
 };
 
 /* Write this rank's line. */

@@ -24,7 +24,7 @@ extern "C" {
 /* File descriptors of a rank, set up before its exec. */
 enum dpb_worker_fd {
     DPB_WORKER_FD_CHANNEL = 3, /* messages with the launcher */
-    DPB_WORKER_FD_BOARD = 4,   /* struct dpb_board */
+    DPB_WORKER_FD_BOARD = 4,   /* struct dpb_board_line of every rank */
     DPB_WORKER_FD_SEGMENT = 5, /* the comm's shared memory */
     DPB_WORKER_FD_BULK = 6     /* large results: parameters and state */
 };

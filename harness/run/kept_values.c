@@ -2,8 +2,8 @@
 
 #include <errno.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "dpb_log.h"
 
@@ -40,30 +40,21 @@ static bool kept_at(const dpb_step_engine *engine, int rank, int index, struct k
     return false;
 }
 
-static dpb_status put_piece(const struct kept *kept, const char *piece, size_t bytes, off_t at)
+/* Piece by piece, through memory that the host can read. */
+static dpb_status put(const dpb_step_engine *engine, worker_link *link, const struct kept *kept,
+                      int64_t first)
 {
+    static char piece[65536];
+    const size_t bytes = (size_t)kept->elements * sizeof(float);
+    const int64_t at = first * (int64_t)sizeof(float);
     for (size_t done = 0; done < bytes;) {
-        ssize_t written = pwrite(DPB_WORKER_FD_BULK, piece + done, bytes - done, at + (off_t)done);
-        if (written <= 0) {
+        const size_t now = bytes - done < sizeof(piece) ? bytes - done : sizeof(piece);
+        DPB_TRY(dpb_step_read(engine, piece, (const char *)kept->data + done, now));
+        if (worker_link_put(link, piece, now, at + (int64_t)done) != DPB_OK) {
             dpb_error("cannot hand over \"%s\", %lld values: %s", kept->name,
                       (long long)kept->elements, strerror(errno));
             return DPB_ERR_IO;
         }
-        done += (size_t)written;
-    }
-    return DPB_OK;
-}
-
-/* Piece by piece, through memory that the host can read. */
-static dpb_status put(const dpb_step_engine *engine, const struct kept *kept, int64_t first)
-{
-    static char piece[65536];
-    const size_t bytes = (size_t)kept->elements * sizeof(float);
-    const off_t at = (off_t)first * (off_t)sizeof(float);
-    for (size_t done = 0; done < bytes;) {
-        const size_t now = bytes - done < sizeof(piece) ? bytes - done : sizeof(piece);
-        DPB_TRY(dpb_step_read(engine, piece, (const char *)kept->data + done, now));
-        DPB_TRY(put_piece(kept, piece, now, at + (off_t)done));
         done += now;
     }
     return DPB_OK;
@@ -74,27 +65,31 @@ static dpb_status find_place(const dpb_step_engine *engine, dpb_comm *comm, int6
                              int64_t *first)
 {
     const struct dpb_comm_base *base = dpb_comm_get_base(comm);
-    int64_t mine = 0, all[DPB_COMM_RANKS_MAX];
+    int64_t mine = 0, *all = calloc((size_t)base->size, sizeof(*all));
     struct kept kept;
+    if (!all)
+        return DPB_ERR_NO_MEMORY;
     for (int i = 0; kept_at(engine, base->rank, i, &kept); i++)
         mine += kept.elements;
-    DPB_TRY(base->ops->exchange(comm, &mine, sizeof(mine), all));
-    for (int r = 0; r < base->size; r++) {
+    dpb_status st = base->ops->exchange(comm, &mine, sizeof(mine), all);
+    for (int r = 0; r < base->size && st == DPB_OK; r++) {
         if (r == base->rank)
             *first = *used;
         *used += all[r];
     }
-    return DPB_OK;
+    free(all);
+    return st;
 }
 
-static dpb_status put_all(dpb_step_engine *engine, dpb_comm *comm, int64_t *used, dpb_json *list)
+static dpb_status put_all(dpb_step_engine *engine, dpb_comm *comm, worker_link *link, int64_t *used,
+                          dpb_json *list)
 {
     const int rank = dpb_comm_get_base(comm)->rank;
     struct kept kept;
     int64_t first = 0;
     DPB_TRY(find_place(engine, comm, used, &first));
     for (int i = 0; kept_at(engine, rank, i, &kept); i++) {
-        DPB_TRY(put(engine, &kept, first));
+        DPB_TRY(put(engine, link, &kept, first));
         dpb_json *entry = dpb_json_object();
         dpb_json_set_string(entry, "name", kept.name);
         dpb_json_set_string(entry, "what", kept.what);
@@ -107,11 +102,12 @@ static dpb_status put_all(dpb_step_engine *engine, dpb_comm *comm, int64_t *used
     return DPB_OK;
 }
 
-dpb_status kept_values_write(dpb_step_engine *engine, dpb_comm *comm, int64_t *used, dpb_json *list)
+dpb_status kept_values_write(dpb_step_engine *engine, dpb_comm *comm, worker_link *link,
+                             int64_t *used, dpb_json *list)
 {
     dpb_status st;
     DPB_TRY(dpb_step_params_begin(engine));
-    st = put_all(engine, comm, used, list);
+    st = put_all(engine, comm, link, used, list);
     dpb_step_params_end(engine);
     return st;
 }

@@ -7,11 +7,12 @@
 
 #include "dpb_launcher.h"
 #include "dpb_step.h"
+#include "worker_link.h"
 
 /* In a rank. Collective. Adds to `list`, a JSON array. `used`, 0 at first: floats of the bulk
  * memory that all ranks have used. */
-dpb_status kept_values_write(dpb_step_engine *engine, dpb_comm *comm, int64_t *used,
-                             dpb_json *list);
+dpb_status kept_values_write(dpb_step_engine *engine, dpb_comm *comm, worker_link *link,
+                             int64_t *used, dpb_json *list);
 
 /* How far the values of two launches are apart, each compared with the one of the same name. */
 struct kept_bounds {

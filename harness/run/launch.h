@@ -3,6 +3,7 @@
 #ifndef DPB_RUN_LAUNCH_H
 #define DPB_RUN_LAUNCH_H
 
+#include <poll.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -27,9 +28,10 @@ struct launch {
     struct dpb_launch_result *result;
     const struct launch_way *way;
     struct launch_rank *rank;
-    struct dpb_board *board;
-    int bulk_fd; /* -1: nobody wants bulk */
-    void *own;   /* the way's */
+    struct pollfd *fds;           /* room for one of every rank */
+    struct dpb_board_line *board; /* one per rank */
+    int bulk_fd;                  /* -1: nobody wants bulk */
+    void *own;                    /* the way's */
 };
 
 /* How ranks are started and ended. */

@@ -38,9 +38,9 @@ struct local {
 
 static dpb_status open_board(struct launch *l, struct local *own)
 {
-    DPB_TRY(launch_memory_file("dpbench-board", sizeof(struct dpb_board), &own->board_fd));
-    l->board = mmap(NULL, sizeof(struct dpb_board), PROT_READ | PROT_WRITE, MAP_SHARED,
-                    own->board_fd, 0);
+    const size_t bytes = (size_t)l->config->ranks * sizeof(*l->board);
+    DPB_TRY(launch_memory_file("dpbench-board", bytes, &own->board_fd));
+    l->board = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, own->board_fd, 0);
     if (l->board != MAP_FAILED)
         return DPB_OK;
     l->board = NULL;
@@ -251,7 +251,7 @@ static void end(struct launch *l)
             reap(&own->child[r], INT64_MAX);
     sigaction(SIGCHLD, &own->sigchld_before, NULL);
     if (l->board)
-        munmap(l->board, sizeof(struct dpb_board));
+        munmap(l->board, (size_t)l->config->ranks * sizeof(*l->board));
     if (own->board_fd >= 0)
         close(own->board_fd);
     if (own->segment_fd >= 0)

@@ -2,7 +2,6 @@
 
 #include <errno.h>
 #include <inttypes.h>
-#include <poll.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -53,7 +52,7 @@ static dpb_status rank_is_gone(struct launch *l, int r)
 {
     struct launch_rank *rank = &l->rank[r];
     char where[96], how[LAUNCH_HOW_BYTES];
-    dpb_board_text(&l->board->line[r], where, sizeof(where));
+    dpb_board_text(&l->board[r], where, sizeof(where));
     l->way->how_it_ended(l, r, how);
     launch_say(l, "rank %d (pid %ld) %s in %s", r, rank->pid, how, where);
     dpb_error("%s%s", l->result->reason,
@@ -107,9 +106,9 @@ static int find_culprit(const struct launch *l)
             continue;
         if (l->way->state(l, r) == 'T')
             return r;
-        const struct dpb_board_line *line = &l->board->line[r];
-        if (worst < 0 || line->step < l->board->line[worst].step ||
-            (line->step == l->board->line[worst].step && line->phase < l->board->line[worst].phase))
+        const struct dpb_board_line *line = &l->board[r];
+        if (worst < 0 || line->step < l->board[worst].step ||
+            (line->step == l->board[worst].step && line->phase < l->board[worst].phase))
             worst = r;
     }
     return worst;
@@ -125,7 +124,7 @@ static dpb_status timed_out(struct launch *l, const char *option, int64_t limit_
         launch_say(l, "the ranks did not end within --%s %s", option, limit);
     } else {
         char state = l->way->state(l, r);
-        dpb_board_text(&l->board->line[r], where, sizeof(where));
+        dpb_board_text(&l->board[r], where, sizeof(where));
         launch_say(l, "rank %d (pid %ld) %s in %s: --%s %s is over", r, l->rank[r].pid,
                    state == 'T' ? "is stopped (SIGSTOP?)"
                    : stalled    ? "makes no progress"
@@ -134,7 +133,7 @@ static dpb_status timed_out(struct launch *l, const char *option, int64_t limit_
     }
     dpb_error("%s; all ranks were ended", l->result->reason);
     for (int i = 0; i < l->config->ranks; i++) {
-        dpb_board_text(&l->board->line[i], where, sizeof(where));
+        dpb_board_text(&l->board[i], where, sizeof(where));
         dpb_info("  rank %d (pid %ld, state %c): %s", i, l->rank[i].pid, l->way->state(l, i),
                  l->rank[i].result ? "done" : where);
     }
@@ -161,7 +160,7 @@ static dpb_status root_cause(struct launch *l)
     if (root < 0)
         return DPB_OK;
     char where[96];
-    dpb_board_text(&l->board->line[root], where, sizeof(where));
+    dpb_board_text(&l->board[root], where, sizeof(where));
     launch_say(l, "rank %d (pid %ld) failed in %s: %s", root, l->rank[root].pid, where,
                l->rank[root].error_text);
     dpb_error("%s", l->result->reason);
@@ -175,9 +174,9 @@ static void slowest(const struct launch *l, int64_t start_ns, int64_t *beat_ns, 
     for (int r = 0; r < l->config->ranks; r++) {
         if (l->rank[r].result)
             continue;
-        int64_t beat = l->board->line[r].beat_ns;
+        int64_t beat = l->board[r].beat_ns;
         *beat_ns = beat < *beat_ns ? beat : *beat_ns;
-        *step = l->board->line[r].step < *step ? l->board->line[r].step : *step;
+        *step = l->board[r].step < *step ? l->board[r].step : *step;
     }
     if (*beat_ns < start_ns)
         *beat_ns = start_ns;
@@ -186,7 +185,7 @@ static void slowest(const struct launch *l, int64_t start_ns, int64_t *beat_ns, 
 static dpb_status watch(struct launch *l)
 {
     const struct dpb_launch_config *config = l->config;
-    struct pollfd fds[DPB_COMM_RANKS_MAX];
+    struct pollfd *fds = l->fds;
     int64_t start_ns = dpb_clock_now_ns(), next_tick_ns = start_ns, error_ns = 0;
     for (;;) {
         int open = 0, done = 0;
@@ -254,8 +253,10 @@ dpb_status dpb_launch_run(const struct dpb_launch_config *config, struct dpb_lau
     int64_t start_ns = dpb_clock_now_ns();
     result->ranks = calloc((size_t)config->ranks, sizeof(*result->ranks));
     l.rank = calloc((size_t)config->ranks, sizeof(*l.rank));
-    if (!result->ranks || !l.rank) {
+    l.fds = calloc((size_t)config->ranks, sizeof(*l.fds));
+    if (!result->ranks || !l.rank || !l.fds) {
         free(l.rank);
+        free(l.fds);
         return DPB_ERR_NO_MEMORY;
     }
     result->rank_count = config->ranks;
@@ -281,6 +282,7 @@ out:
     if (l.bulk_fd >= 0)
         close(l.bulk_fd);
     free(l.rank);
+    free(l.fds);
     result->wall_ns = dpb_clock_now_ns() - start_ns;
     return st;
 }

@@ -1,26 +1,23 @@
 #include "dpb_worker.h"
 
-#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
 #include "comm_bench_rank.h"
 #include "dpb_board.h"
-#include "dpb_channel.h"
 #include "dpb_clock.h"
 #include "dpb_dataset.h"
 #include "dpb_experiment.h"
-#include "dpb_launcher.h"
 #include "dpb_log.h"
 #include "dpb_step.h"
 #include "dpb_trace.h"
 #include "kept_values.h"
 #include "rank_meter.h"
+#include "worker_link.h"
 
 /* Operators, spans and collectives of one micro-batch of one lane: a parameter has its own in the
  * forward pass, in the backward pass (bias, weights, data, activation) and in the update. */
@@ -56,10 +53,12 @@ dpb_json *dpb_job_to_json(const struct dpb_job *job)
 struct worker {
     const struct dpb_registry *registry;
     struct dpb_job job;
-    dpb_json *message;
+    worker_link *link;
+    const dpb_json *message; /* the link's */
     dpb_config *config;
     const struct dpb_experiment *e;
     int rank, size;
+    int ranks_per_node; /* as dpb_comm_config.ranks_per_node */
     struct dpb_board_line *line;
     const struct dpb_workload_ops *workload;
     const struct dpb_device_ops *device_ops;
@@ -93,6 +92,7 @@ struct worker {
 /* The first error line, for the launcher: what follows is the consequence, such as "gave up". */
 static char first_error[512];
 static bool quiet;
+static worker_link *launch_link; /* to whom; NULL: nobody */
 
 static void keep_error(void *ctx, enum dpb_log_level level, const char *line)
 {
@@ -112,29 +112,17 @@ static void progress(void *ctx, int64_t step, enum dpb_phase phase, int bucket)
     dpb_board_write(w->line, step, phase, bucket);
 }
 
-static dpb_status map_board(struct worker *w)
-{
-    struct dpb_board *board =
-            mmap(NULL, sizeof(*board), PROT_READ | PROT_WRITE, MAP_SHARED, DPB_WORKER_FD_BOARD, 0);
-    if (board == MAP_FAILED) {
-        dpb_error("cannot map the ranks' board: %s", strerror(errno));
-        return DPB_ERR_NO_MEMORY;
-    }
-    w->line = &board->line[w->rank];
-    dpb_board_write(w->line, 0, DPB_PHASE_SETUP, -1);
-    return DPB_OK;
-}
-
 /* What every job says: which rank this is. */
 static dpb_status receive_job(struct worker *w)
 {
-    DPB_TRY(dpb_message_receive(DPB_WORKER_FD_CHANNEL, &w->message));
-    w->rank = (int)dpb_json_as_int(dpb_json_get(w->message, "rank"), 0);
-    w->size = (int)dpb_json_as_int(dpb_json_get(w->message, "size"), 1);
-    char prefix[32];
-    snprintf(prefix, sizeof(prefix), "rank %d", w->rank);
-    dpb_log_set_prefix(prefix);
-    return map_board(w);
+    dpb_status st = worker_link_open(&w->link);
+    launch_link = w->link;
+    DPB_TRY(st);
+    w->message = worker_link_job(w->link);
+    w->rank = worker_link_place(w->link)->rank;
+    w->size = worker_link_place(w->link)->size;
+    w->line = worker_link_line(w->link);
+    return DPB_OK;
 }
 
 static dpb_status read_job(struct worker *w)
@@ -238,23 +226,20 @@ static dpb_status open_parts(struct worker *w)
     if (traced_steps(w) > 0 && w->recorder_ops->prepare)
         DPB_TRY(w->recorder_ops->prepare());
     struct dpb_device_config device = {
-            .local_rank = w->rank,
-            .local_size = w->size,
+            .local_rank = worker_link_place(w->link)->local_rank,
+            .local_size = worker_link_place(w->link)->local_size,
             .threads = (int)w->e->threads_per_rank,
             .bind = w->e->bind,
             .options = dpb_config_struct(w->config, "device"),
     };
     DPB_TRY(w->device_ops->open(&device, &w->device));
     struct dpb_comm_config comm = {
-            .rank = w->rank,
-            .size = w->size,
-            .local_rank = w->rank,
-            .ranks_per_node = (int)w->e->ranks_per_node,
-            .segment_fd = DPB_WORKER_FD_SEGMENT,
             .timeout_ns = w->e->timeout_ns,
             .device = w->comm_ops->flags & DPB_COMM_DEVICE_MEMORY ? w->device : NULL,
             .options = dpb_config_struct(w->config, "comm"),
     };
+    worker_link_comm(w->link, (int)w->e->ranks_per_node, &comm);
+    w->ranks_per_node = comm.ranks_per_node;
     return w->comm_ops->open(&comm, &w->comm);
 }
 
@@ -273,7 +258,7 @@ static dpb_status open_engine(struct worker *w)
             .batch_max = dpb_loader_batch_max(w->loader),
             .global_batch = w->e->global_batch,
             .accumulate = w->e->accumulate,
-            .ranks_per_node = (int)w->e->ranks_per_node,
+            .ranks_per_node = w->ranks_per_node,
             .seed = (uint64_t)w->e->seed,
             .precision = integers ? DPB_F32 : (enum dpb_dtype)w->e->precision,
             .capture = !integers && w->e->capture,
@@ -296,7 +281,7 @@ static void open_meter(struct worker *w)
 {
     dpb_json *device = w->device_ops->describe(w->device);
     rank_meter_open(&w->meter, w->registry, w->device_ops->flags & DPB_DEVICE_ACCELERATOR, device,
-                    w->rank);
+                    worker_link_place(w->link)->local_rank);
     dpb_json_free(device);
 }
 
@@ -360,7 +345,7 @@ static dpb_status run_steps(struct worker *w, int64_t from, int64_t to)
             continue;
         DPB_TRY(compare_replicas(w, s + 1));
         if (s == 0 && w->job.keep_first)
-            DPB_TRY(kept_values_write(w->engine, w->comm, &w->kept_floats, w->kept));
+            DPB_TRY(kept_values_write(w->engine, w->comm, w->link, &w->kept_floats, w->kept));
     }
     return DPB_OK;
 }
@@ -557,7 +542,7 @@ static dpb_status report(struct worker *w)
     char hash[24];
     DPB_TRY(hash_params(w, hash));
     if (w->job.keep_values)
-        DPB_TRY(kept_values_write(w->engine, w->comm, &w->kept_floats, w->kept));
+        DPB_TRY(kept_values_write(w->engine, w->comm, w->link, &w->kept_floats, w->kept));
     dpb_json *result = dpb_json_object();
     struct dpb_step_exchanges exchanges;
     dpb_json_set_string(result, "type", "result");
@@ -591,7 +576,7 @@ static dpb_status report(struct worker *w)
     dpb_json_set(result, "dataset", dataset_json(w));
     dpb_json_set(result, "kept", w->kept);
     w->kept = NULL;
-    dpb_status st = dpb_message_send(DPB_WORKER_FD_CHANNEL, result);
+    dpb_status st = worker_link_send(w->link, result);
     dpb_json_free(result);
     if (st == DPB_OK)
         dpb_board_write(w->line, dpb_step_count(w->engine), DPB_PHASE_DONE, -1);
@@ -600,12 +585,14 @@ static dpb_status report(struct worker *w)
 
 static void report_error(dpb_status st)
 {
+    if (!launch_link)
+        return;
     dpb_json *message = dpb_json_object();
     dpb_json_set_string(message, "type", "error");
     dpb_json_set_int(message, "status", st);
     dpb_json_set_string(message, "text", first_error[0] ? first_error : dpb_status_text(st));
     /* The launcher may be gone; then nobody is left to tell. */
-    (void)dpb_message_send(DPB_WORKER_FD_CHANNEL, message);
+    (void)worker_link_send(launch_link, message);
     dpb_json_free(message);
 }
 
@@ -625,7 +612,6 @@ static void worker_close(struct worker *w)
     if (w->device)
         w->device_ops->close(w->device);
     dpb_config_free(w->config);
-    dpb_json_free(w->message);
     dpb_json_free(w->kept);
     dpb_json_free(w->recorder_says);
     free(w->times);
@@ -633,36 +619,42 @@ static void worker_close(struct worker *w)
     free(w->traced_end_ns);
 }
 
+static dpb_status work(struct worker *w)
+{
+    DPB_TRY(read_job(w));
+    DPB_TRY(open_parts(w));
+    DPB_TRY(open_data(w, w->workload->model(dpb_config_struct(w->config, "workload"))));
+    DPB_TRY(open_engine(w));
+    DPB_TRY(open_measurement(w));
+    DPB_TRY(train(w));
+    return report(w);
+}
+
+static dpb_status train_and_report(struct worker *w)
+{
+    dpb_status st = work(w);
+    if (st < 0) {
+        report_error(st);
+        if (w->comm)
+            w->comm_ops->abort(w->comm, first_error[0] ? first_error : dpb_status_text(st));
+        /* Peers may be gone or stuck: closing would wait for them. */
+        return st;
+    }
+    worker_close(w);
+    return DPB_OK;
+}
+
 int dpb_worker_main(const struct dpb_registry *registry)
 {
     struct worker w = {.registry = registry, .kept = dpb_json_array()};
     dpb_log_set_sink(keep_error, NULL);
     dpb_status st = receive_job(&w);
-    if (st == DPB_OK && dpb_json_get(w.message, COMM_BENCH_ROWS))
-        return dpb_status_exit_code(comm_bench_rank(registry, w.message, w.line, report_error));
-    if (st == DPB_OK)
-        st = read_job(&w);
-    if (st < 0) {
-        if (!w.message)
-            dpb_error("`dpbench " DPB_WORKER_VERB "` is for the launcher, not for people");
+    if (st < 0)
         report_error(st);
-        return dpb_status_exit_code(st);
-    }
-    DPB_TRY_GOTO(st, open_parts(&w), out);
-    DPB_TRY_GOTO(st, open_data(&w, w.workload->model(dpb_config_struct(w.config, "workload"))),
-                 out);
-    DPB_TRY_GOTO(st, open_engine(&w), out);
-    DPB_TRY_GOTO(st, open_measurement(&w), out);
-    DPB_TRY_GOTO(st, train(&w), out);
-    DPB_TRY_GOTO(st, report(&w), out);
-out:
-    if (st < 0) {
-        report_error(st);
-        if (w.comm)
-            w.comm_ops->abort(w.comm, first_error[0] ? first_error : dpb_status_text(st));
-        /* Peers may be gone or stuck: closing would wait for them. */
-        return dpb_status_exit_code(st);
-    }
-    worker_close(&w);
-    return 0;
+    else if (dpb_json_get(w.message, COMM_BENCH_ROWS))
+        st = comm_bench_rank(registry, w.link, report_error);
+    else
+        st = train_and_report(&w);
+    worker_link_close(w.link, st);
+    return dpb_status_exit_code(st);
 }

@@ -4,48 +4,64 @@
 
 #include <errno.h>
 #include <signal.h>
-#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "dpb_board.h"
-#include "dpb_channel.h"
 #include "dpb_clock.h"
 #include "dpb_launcher.h"
 #include "dpb_log.h"
+#include "worker_link.h"
 
 #define RANKS 3
 
 /* ---- the rank ---- */
 
-static void note_pid(int rank)
+static void note_pid(worker_link *link, int rank)
 {
     pid_t pid = getpid();
-    if (pwrite(DPB_WORKER_FD_BULK, &pid, sizeof(pid), (off_t)(rank * (int)sizeof(pid))) < 0)
+    if (worker_link_put(link, &pid, sizeof(pid), rank * (int64_t)sizeof(pid)) != DPB_OK)
         _exit(9);
 }
 
-static void send_error(dpb_status st, const char *text)
+static void send_error(worker_link *link, dpb_status st, const char *text)
 {
     dpb_json *message = dpb_json_object();
     dpb_json_set_string(message, "type", "error");
     dpb_json_set_int(message, "status", st);
     dpb_json_set_string(message, "text", text);
-    dpb_message_send(DPB_WORKER_FD_CHANNEL, message);
+    worker_link_send(link, message);
     dpb_json_free(message);
+}
+
+static void send_garbage(void)
+{
+    for (int i = 0; i < 100; i++)
+        if (write(DPB_WORKER_FD_CHANNEL, "no message at all", 17) != 17)
+            _exit(9);
+}
+
+static void send_result(worker_link *link, int rank, const char *pad)
+{
+    dpb_json *result = dpb_json_object();
+    dpb_json_set_string(result, "type", "result");
+    dpb_json_set_int(result, "rank", rank);
+    dpb_json_set_string(result, "big", pad);
+    worker_link_send(link, result);
+    dpb_json_free(result);
 }
 
 static int be_a_rank(void)
 {
-    dpb_json *job = NULL;
-    if (dpb_message_receive(DPB_WORKER_FD_CHANNEL, &job) != DPB_OK)
+    worker_link *link;
+    if (worker_link_open(&link) != DPB_OK)
         return 9;
-    int rank = (int)dpb_json_as_int(dpb_json_get(job, "rank"), -1);
+    const dpb_json *job = worker_link_job(link);
+    const int rank = worker_link_place(link)->rank;
     const char *act = dpb_json_as_string(dpb_json_get(job, "act"), "");
-    struct dpb_board *board =
-            mmap(NULL, sizeof(*board), PROT_READ | PROT_WRITE, MAP_SHARED, DPB_WORKER_FD_BOARD, 0);
-    note_pid(rank);
-    dpb_board_write(&board->line[rank], rank == 1 ? 17 : 18, DPB_PHASE_BACKWARD, 2);
+    struct dpb_board_line *line = worker_link_line(link);
+    note_pid(link, rank);
+    dpb_board_write(line, rank == 1 ? 17 : 18, DPB_PHASE_BACKWARD, 2);
     if (rank == 1 && strcmp(act, "kill") == 0)
         raise(SIGKILL);
     if (rank == 1 && strcmp(act, "stop") == 0)
@@ -53,29 +69,22 @@ static int be_a_rank(void)
     if (rank == 1 && strcmp(act, "exit") == 0)
         _exit(3);
     if (rank == 1 && strcmp(act, "error") == 0)
-        send_error(DPB_ERR_MISMATCH, "the plans differ");
+        send_error(link, DPB_ERR_MISMATCH, "the plans differ");
     if (rank != 1 && strcmp(act, "error") == 0)
-        send_error(DPB_ERR_RANK_FAILED, "rank 1 gave up");
+        send_error(link, DPB_ERR_RANK_FAILED, "rank 1 gave up");
     if (rank == 1 && strcmp(act, "garbage") == 0)
-        for (int i = 0; i < 100; i++)
-            if (write(DPB_WORKER_FD_CHANNEL, "no message at all", 17) != 17)
-                _exit(9);
+        send_garbage();
     while (strcmp(act, "slow") == 0) {
-        dpb_board_write(&board->line[rank], 17, DPB_PHASE_BACKWARD, 2);
+        dpb_board_write(line, 17, DPB_PHASE_BACKWARD, 2);
         dpb_clock_sleep_until_ns(dpb_clock_now_ns() + 20000000);
     }
     if (strcmp(act, "ok") != 0 && strcmp(act, "crash") != 0)
         for (;;)
             pause();
-    dpb_json *result = dpb_json_object();
-    dpb_json_set_string(result, "type", "result");
-    dpb_json_set_int(result, "rank", rank);
-    dpb_json_set(result, "big", dpb_json_string(dpb_json_as_string(dpb_json_get(job, "pad"), "")));
-    dpb_message_send(DPB_WORKER_FD_CHANNEL, result);
+    send_result(link, rank, dpb_json_as_string(dpb_json_get(job, "pad"), ""));
     if (rank == 1 && strcmp(act, "crash") == 0)
         raise(SIGKILL);
-    dpb_json_free(result);
-    dpb_json_free(job);
+    worker_link_close(link, DPB_OK);
     return 0;
 }
 
