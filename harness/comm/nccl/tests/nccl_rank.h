@@ -16,6 +16,7 @@ struct nccl_plan {
     struct fake_nccl_config nccl; /* its seed is `seed` */
     struct dpb_comm_nccl_options options;
     const struct dpb_nccl_table *table; /* NULL: fake_nccl */
+    bool tcp;                           /* ranks meet at a server */
     int same_gpu;                       /* ranks from this one on have that of this one; 0: none */
 };
 

@@ -162,7 +162,7 @@ static void test_kinds(void **state)
     older.ncclAlltoAll = NULL; /* before 2.28 */
     for (int ranks = 1; ranks <= 5; ranks++) {
         for (uint64_t seed = 1; seed <= 6; seed++) {
-            struct ranks_plan plan = {.ranks = ranks, .no_open = true};
+            struct ranks_plan plan = {.ranks = ranks, .no_open = true, .tcp = seed % 3 == 0};
             struct nccl_plan nccl = {.world = fake_nccl_world_new(),
                                      .seed = seed,
                                      .nccl = {.looks_max = 3},

@@ -47,7 +47,8 @@ static void open_fails(struct ranks_self *self, struct nccl_rank *rank, dpb_stat
 
 static int run_ranks(int ranks, int64_t timeout_ns, ranks_body body, struct nccl_plan *plan)
 {
-    const struct ranks_plan how = {.ranks = ranks, .no_open = true, .timeout_ns = timeout_ns};
+    const struct ranks_plan how = {
+            .ranks = ranks, .no_open = true, .tcp = plan->tcp, .timeout_ns = timeout_ns};
     plan->world = fake_nccl_world_new();
     if (plan->seed == 0)
         plan->seed = 1;
@@ -335,8 +336,10 @@ static void rank_1_stays_away(struct ranks_self *self, void *argument)
         RANK_EQUAL(rank.ops->start(rank.comm, &coll, NULL, &request), DPB_OK);
         RANK_EQUAL(rank.ops->wait(rank.comm, request, NULL, NULL), DPB_ERR_TIMEOUT);
     }
-    RANK_CHECK(ranks_logged(self, "all-reduce #2 (bucket 5) of 64B timed out after 400ms: rank 1 "
-                                  "did not start it (last seen at collective #1)"));
+    RANK_CHECK(ranks_logged(self, "all-reduce #2 (bucket 5) of 64B timed out after 400ms: rank 1"));
+    RANK_CHECK(ranks_logged(
+            self, self->plan->tcp ? ") did not start it (last seen at collective #1)"
+                                  : "rank 1 did not start it (last seen at collective #1)"));
     if (self->config.rank != 1 && !strstr(self->log, "failed: rank")) { /* who noticed itself */
         RANK_CHECK(ranks_logged(self, "its last collectives, at most 64:"));
         RANK_CHECK(ranks_logged(self, "#1 all-reduce, bucket 4, 64B: enqueued"));
@@ -512,6 +515,9 @@ static void test_hangs(void **state)
     struct nccl_plan plan = {0};
     pid_t ras = ras_start();
     assert_int_equal(run_ranks(3, SHORT_NS, rank_1_stays_away, &plan), 0);
+    plan.tcp = true;
+    assert_int_equal(run_ranks(3, SHORT_NS, rank_1_stays_away, &plan), 0);
+    plan.tcp = false;
     ras_stop(ras);
     assert_int_equal(run_ranks(2, SHORT_NS, gpu_1_hangs, &plan), 0);
     plan = (struct nccl_plan){.nccl = {.abort_hangs = true, .hang_collective = 1}};
@@ -577,12 +583,33 @@ static void rank_2_gives_up(struct ranks_self *self, void *argument)
     nccl_rank_end(&rank);
 }
 
+/* The server sees it at once, and the others wait on the GPU no longer. */
+static void rank_1_dies(struct ranks_self *self, void *argument)
+{
+    struct nccl_rank rank;
+    dpb_request *request;
+    open_rank(self, argument, &rank);
+    void *buffer = some_buffer(&rank);
+    const struct dpb_coll coll = sum_of(buffer, 0);
+    if (self->config.rank == 1)
+        _exit(0);
+    RANK_EQUAL(rank.ops->start(rank.comm, &coll, NULL, &request), DPB_OK);
+    RANK_EQUAL(rank.ops->wait(rank.comm, request, NULL, NULL), DPB_ERR_RANK_FAILED);
+    RANK_CHECK(ranks_logged(self, "failed: rank 1 on "));
+    RANK_CHECK(ranks_logged(self, "is gone: its connection broke"));
+    check_stays_failed(&rank, buffer, DPB_ERR_RANK_FAILED);
+    rank.ops->close(rank.comm);
+    nccl_rank_end(&rank);
+}
+
 static void test_errors(void **state)
 {
     (void)state;
     struct nccl_plan plan = {.nccl = {.looks_max = 2}};
     assert_int_equal(run_ranks(3, 0, error_on_1, &plan), 0);
     assert_int_equal(run_ranks(3, 0, rank_2_gives_up, &plan), 0);
+    plan = (struct nccl_plan){.tcp = true};
+    assert_int_equal(run_ranks(3, 0, rank_1_dies, &plan), 0);
 }
 
 /* ---- every call fails once ---- */
