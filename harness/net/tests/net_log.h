@@ -2,6 +2,8 @@
 #ifndef DPB_NET_TEST_LOG_H
 #define DPB_NET_TEST_LOG_H
 
+#include <pthread.h>
+
 #include "dpb_log.h"
 #include "dpb_test.h"
 
@@ -9,13 +11,24 @@
 
 static char net_log[NET_LOG_BYTES];
 
-/* The log calls it under its own lock; a test reads when no other thread of it logs. */
+static pthread_mutex_t net_log_lock = PTHREAD_MUTEX_INITIALIZER;
+
 static void net_log_keep(void *context, enum dpb_log_level level, const char *line)
 {
     (void)context;
     (void)level;
+    pthread_mutex_lock(&net_log_lock);
     const size_t length = strlen(net_log);
     snprintf(net_log + length, sizeof(net_log) - length, "%s\n", line);
+    pthread_mutex_unlock(&net_log_lock);
+}
+
+static bool net_log_has(const char *text)
+{
+    pthread_mutex_lock(&net_log_lock);
+    const bool has = *text ? strstr(net_log, text) != NULL : net_log[0] == '\0';
+    pthread_mutex_unlock(&net_log_lock);
+    return has;
 }
 
 static int net_log_begin(void **state)
@@ -29,13 +42,15 @@ static int net_log_begin(void **state)
 
 #define assert_logged(text)                                                                        \
     do {                                                                                           \
-        if (!strstr(net_log, (text)))                                                              \
+        if (!net_log_has(text))                                                                    \
             fail_msg("\"%s\" is not in the log:\n%s", (text), net_log);                            \
     } while (0)
 
+#define assert_nothing_logged() assert_logged("")
+
 #define assert_not_logged(text)                                                                    \
     do {                                                                                           \
-        if (strstr(net_log, (text)))                                                               \
+        if (net_log_has(text))                                                                     \
             fail_msg("\"%s\" is in the log:\n%s", (text), net_log);                                \
     } while (0)
 

@@ -59,7 +59,7 @@ static void refuses(const char *bind_to, const char *peer, dpb_status st, const 
 {
     struct dpb_net_address address;
     int listening = -5;
-    net_log[0] = '\0';
+    net_log_begin(NULL);
     if (dpb_net_listen(bind_to, peer, 0, &listening, &address) != st)
         fail_msg("%s, %s: another status than %s", bind_to ? bind_to : "-", peer ? peer : "-",
                  dpb_status_name(st));
