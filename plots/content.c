@@ -116,7 +116,7 @@ static const dpb_json *first_ok(const struct dpb_summary *summary)
     return summary->cell_count > 0 ? summary->cells[0].first : NULL;
 }
 
-/* "name: Example CPU, 2 cores, 8 GiB of memory" */
+/* "Machine: name, Example CPU, 2 cores, 8 GiB of memory." */
 static void add_machine(const struct dpb_summary *summary, struct dpb_document *document)
 {
     const dpb_json *host = dpb_json_get(first_ok(summary), "host");
@@ -130,7 +130,7 @@ static void add_machine(const struct dpb_summary *summary, struct dpb_document *
     if (!host)
         return;
     if (is_all_simulated(summary))
-        dpb_str_append(&text, "Simulated on this machine, which changes no result: ");
+        dpb_content_simulated_machine(summary, &text);
     else
         dpb_str_append(&text, "Machine: ");
     dpb_str_appendf(&text, "%s%s%s", name, name[0] && cpu[0] ? ", " : "", cpu);
@@ -430,6 +430,7 @@ void dpb_content_build(const struct dpb_summary *summary, const struct dpb_repor
     if (summary->cell_count > 0) {
         dpb_document_heading(document, 2, "Details");
         dpb_content_breakdown(summary, document);
+        dpb_content_nodes(summary, document);
         dpb_content_link(summary, document);
         dpb_content_spread(summary, document);
         dpb_content_tuning(summary, document);

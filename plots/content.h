@@ -23,6 +23,10 @@ void dpb_content_strategies(const struct dpb_summary *summary, struct dpb_docume
 void dpb_content_tuning(const struct dpb_summary *summary, struct dpb_document *document);
 /* In content_simulated.c: what simulated cells stand on, and how far off they are. */
 void dpb_content_simulated(const struct dpb_summary *summary, struct dpb_document *document);
+/* Appends the machine profiles that all cells stand on, up to the host they were simulated on. */
+void dpb_content_simulated_machine(const struct dpb_summary *summary, struct dpb_str *out);
+/* In content_nodes.c: bytes inside and between nodes, and whom the others waited for. */
+void dpb_content_nodes(const struct dpb_summary *summary, struct dpb_document *document);
 void dpb_content_breakdown(const struct dpb_summary *summary, struct dpb_document *document);
 void dpb_content_link(const struct dpb_summary *summary, struct dpb_document *document);
 void dpb_content_spread(const struct dpb_summary *summary, struct dpb_document *document);

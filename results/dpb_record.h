@@ -22,7 +22,11 @@
  *   overlap{rank_steps, span_ns, compute_ns, comm_ns, overlap_ns, exposed_ns, comm_wait_ns,
  * idle_ns, data_ns}             sums over the traced steps of all ranks (integers, exact identity)
  *   communication{collectives_per_step, payload_bytes_per_step, wire_bytes_per_step,
- *                 busbw_bytes_per_s, wire_ns_per_step}
+ *                 wire_bytes_inside_per_step, wire_bytes_between_per_step, busbw_bytes_per_s,
+ *                 wire_ns_per_step}
+ *   waiting{collectives, late_ranks[{rank, host, last_share, others_waited_ns}], wait_bounds_ns[],
+ *           wait_counts[][]}     whom the others waited for, in the traced steps
+ *   clocks{domains, ranks[{rank, host, domain, shift_ns, error_ns, drift_ns}]}   of several hosts
  *   progress{cpu_ns_per_collective, wake_late_p50_ns, wake_late_p99_ns, wake_late_max_ns,
  * link_late} the thread that moves gradients: its CPU time (mean over ranks), lateness of timed
  * wake-ups on an emulated link (worst rank), collectives that took longer here than on the link

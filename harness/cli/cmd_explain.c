@@ -245,6 +245,18 @@ static void print_head(const struct dpb_explanation *x)
         printf("every step:\n\n");
 }
 
+static void print_levels(const struct dpb_explanation *x)
+{
+    char inside[DPB_UNIT_TEXT_BYTES], between[DPB_UNIT_TEXT_BYTES], node[DPB_UNIT_TEXT_BYTES];
+    if (x->nodes < 2 || !x->algorithm[0])
+        return;
+    dpb_human_size((double)x->level_bytes.inside_bytes, 3, inside, sizeof(inside));
+    dpb_human_size((double)x->level_bytes.between_bytes, 3, between, sizeof(between));
+    dpb_human_size((double)x->node_wire_bytes, 3, node, sizeof(node));
+    printf("on %d nodes: a rank sends at most %s inside its node and %s to others, a node %s\n",
+           x->nodes, inside, between, node);
+}
+
 static void print_totals(const struct dpb_explanation *x)
 {
     char text[DPB_UNIT_TEXT_BYTES], exposed[DPB_UNIT_TEXT_BYTES];
@@ -254,6 +266,7 @@ static void print_totals(const struct dpb_explanation *x)
     if (x->message_count > 0 && x->messages[0].what.every > 1)
         printf(" in %" PRId64 " steps", x->messages[0].what.every);
     printf(", %s sent (algorithm %s)\n", text, x->algorithm[0] ? x->algorithm : "unknown");
+    print_levels(x);
     if (x->has_link) {
         char rate[DPB_UNIT_TEXT_BYTES], latency[DPB_UNIT_TEXT_BYTES];
         dpb_format_rate(x->link.bw_bytes_per_s, rate, sizeof(rate));

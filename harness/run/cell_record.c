@@ -13,11 +13,13 @@
 #include "dpb_log.h"
 #include "dpb_stats.h"
 #include "cell_trace.h"
+#include "rank_clocks.h"
 #include "rank_meter.h"
 #include "rank_steps.h"
 
-#define LATE_WARN_NS 2000000 /* a wake-up this late distorts an emulated link's timing */
-#define CURVE_POINTS 100     /* enough to see how a loss falls; records stay short */
+#define LATE_WARN_NS     2000000 /* a wake-up this late distorts an emulated link's timing */
+#define DRIFT_WARN_PARTS 1000    /* a clock that is off by more than 1/1000 is broken */
+#define CURVE_POINTS     100     /* enough to see how a loss falls; records stay short */
 
 static enum dpb_record_status record_status(dpb_status st)
 {
@@ -327,6 +329,19 @@ static void put_energy(const struct dpb_cell_outcome *o, dpb_json *record)
     free(ranks);
 }
 
+/* How the clocks of the ranks' hosts differ, where there are several. */
+static dpb_status put_clocks(const struct dpb_cell_outcome *o, dpb_json *record)
+{
+    struct rank_clocks clocks;
+    DPB_TRY(rank_clocks_read(o->result, &clocks));
+    if (clocks.domains > 1)
+        dpb_json_set(record, "clocks", rank_clocks_json(o->result, &clocks));
+    else
+        dpb_json_set_absent(record, "clocks", "all ranks share one clock");
+    rank_clocks_release(&clocks);
+    return DPB_OK;
+}
+
 /* What the background thread that moves the gradients cost, and how punctual it was. */
 static void put_progress(const struct dpb_cell_outcome *o, dpb_json *record)
 {
@@ -407,6 +422,25 @@ static void warn_of_throttling(const dpb_json *energy, dpb_json *warnings)
     }
 }
 
+/* Durations on a clock that runs at another speed are longer or shorter than they were. */
+static void warn_of_drift(const dpb_json *clocks, int64_t wall_ns, dpb_json *warnings)
+{
+    const dpb_json *ranks = dpb_json_get(clocks, "ranks");
+    for (size_t r = 0; r < dpb_json_size(ranks); r++) {
+        const dpb_json *rank = dpb_json_at(ranks, r);
+        int64_t drift_ns = dpb_json_as_int(dpb_json_get(rank, "drift_ns"), 0);
+        int64_t error_ns = dpb_json_as_int(dpb_json_get(rank, "error_ns"), 0);
+        int64_t size_ns = drift_ns < 0 ? -drift_ns : drift_ns;
+        if (size_ns <= 2 * error_ns || size_ns <= wall_ns / DRIFT_WARN_PARTS)
+            continue;
+        warn(warnings,
+             "the clock of rank %zu's host (%s) ran %.3f ms off the launcher's in this launch: "
+             "its durations are wrong by as much",
+             r, dpb_json_as_string(dpb_json_get(rank, "host"), ""), (double)drift_ns * 1e-6);
+        return; /* one line, not one for every rank of the host */
+    }
+}
+
 static void warn_of_bf16(const dpb_json *device, dpb_json *warnings)
 {
     const char *how = dpb_json_as_string(dpb_json_get(device, "bf16"), "");
@@ -464,6 +498,7 @@ static void put_warnings(const struct dpb_cell_outcome *o, bool flagged, dpb_jso
     if (e->data == DPB_DATA_SYNTHETIC)
         warn(warnings, "trained on synthetic data: loss and accuracy mean nothing");
     warn_of_throttling(dpb_json_get(record, "energy"), warnings);
+    warn_of_drift(dpb_json_get(record, "clocks"), o->result->wall_ns, warnings);
     warn_of_link(dpb_json_get(record, "progress"), warnings);
     warn_of_no_synchronisation(e, dpb_json_get(record, "plan"), warnings);
     dpb_json_set(record, "warnings", warnings);
@@ -487,7 +522,8 @@ double dpb_cell_sections_median_ns(const dpb_json *sections)
 /* What a simulation has, as it tells it, and why the rest is not there. */
 static void put_sections(const struct dpb_cell_outcome *o, dpb_json *record)
 {
-    static const char *const keys[] = {"training", "verified", "progress", "data"};
+    static const char *const keys[] = {"training", "verified", "progress",
+                                       "data",     "waiting",  "clocks"};
     dpb_json_walk walk = {0};
     const dpb_json *value;
     const char *key;
@@ -544,7 +580,7 @@ static void put_absent(const struct dpb_cell_outcome *o, dpb_json *record, const
 {
     static const char *const keys[] = {"device",   "comm",          "verified",   "phases",
                                        "overlap",  "communication", "throughput", "energy",
-                                       "training", "trace"};
+                                       "training", "trace",         "waiting",    "clocks"};
     for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++)
         dpb_json_set_absent(record, keys[i], reason);
     dpb_json_set_absent(record, "progress", reason);
@@ -561,6 +597,7 @@ static dpb_status put_results(const struct dpb_cell_outcome *o, dpb_json *record
                               enum dpb_record_status *status, char *reason, size_t reason_bytes)
 {
     put_parts(o, record);
+    DPB_TRY(put_clocks(o, record));
     put_energy(o, record);
     put_progress(o, record);
     bool finite = put_training(o, record);
@@ -595,6 +632,17 @@ static dpb_status put_results(const struct dpb_cell_outcome *o, dpb_json *record
     return DPB_OK;
 }
 
+/* Who started the ranks, and which of them were where. */
+static void put_where(const struct dpb_cell_outcome *o, dpb_json *record)
+{
+    dpb_json_set(record, "launcher", dpb_crew_json(o->crew));
+    if (o->result->world)
+        dpb_json_set(record, "world", dpb_json_copy(o->result->world));
+    else
+        dpb_json_set_absent(record, "world",
+                            o->crew ? "the ranks were not all there" : "all ranks are on the host");
+}
+
 dpb_status dpb_cell_record_build(const struct dpb_cell_outcome *o, dpb_json **record)
 {
     dpb_json *json = dpb_json_object();
@@ -613,6 +661,7 @@ dpb_status dpb_cell_record_build(const struct dpb_cell_outcome *o, dpb_json **re
     dpb_json_set(json, "tool", dpb_tool_json());
     dpb_json_set_string(json, "time_utc", time_utc);
     dpb_json_set(json, "host", dpb_json_copy(o->host));
+    put_where(o, json);
     put_plan(o, json);
     bool flagged = !o->is_virtual && put_probe(o, json);
     if (o->is_virtual)

@@ -1,13 +1,16 @@
 #include "cell_trace.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "cell_waiting.h"
 #include "dpb_experiment.h"
 #include "dpb_losses.h"
 #include "dpb_overlap.h"
 #include "dpb_trace.h"
+#include "rank_clocks.h"
 #include "rank_steps.h"
 
 struct traced {
@@ -214,13 +217,31 @@ static dpb_status of_gradients(const struct traced *traced, struct transfers *tr
     return DPB_OK;
 }
 
-/* Counted by the communicator in the traced steps of all ranks. */
-static double sent_bytes(const struct dpb_launch_result *result)
+/* Counted by the communicator in the traced steps of all ranks; NaN where one does not tell. */
+static double sent_bytes(const struct dpb_launch_result *result, const char *key)
 {
     double sum = 0;
     for (int r = 0; r < result->rank_count; r++)
-        sum += (double)dpb_json_as_int(dpb_json_get(result->ranks[r], "traced_wire_bytes"), 0);
+        sum += dpb_json_as_real(dpb_json_get(result->ranks[r], key), NAN);
     return sum;
+}
+
+/* What each rank sent in a step, on average: inside its node, and to other nodes. */
+static void put_levels(const struct dpb_launch_result *result, double sent, double rank_steps,
+                       dpb_json *json)
+{
+    const double between = sent_bytes(result, "traced_between_bytes");
+    const char *why = result->rank_count > 1
+                              ? "the comm runs a library's own algorithm, which does not tell what "
+                                "it sends to other nodes"
+                              : "no communication with one rank";
+    if (result->rank_count > 1 && !isnan(between)) {
+        dpb_json_set_real(json, "wire_bytes_inside_per_step", (sent - between) / rank_steps);
+        dpb_json_set_real(json, "wire_bytes_between_per_step", between / rank_steps);
+        return;
+    }
+    dpb_json_set_absent(json, "wire_bytes_inside_per_step", why);
+    dpb_json_set_absent(json, "wire_bytes_between_per_step", why);
 }
 
 static void put_communication(const struct dpb_cell_outcome *o, const struct transfers *found,
@@ -231,7 +252,7 @@ static void put_communication(const struct dpb_cell_outcome *o, const struct tra
     const dpb_json *exchanges = dpb_json_get(o->result->ranks[0], "exchanges");
     const int64_t exchanged = dpb_json_as_int(dpb_json_get(exchanges, "count"), 0);
     const int64_t exchanged_bytes = dpb_json_as_int(dpb_json_get(exchanges, "payload_bytes"), 0);
-    const double steps = (double)rank_steps, sent = sent_bytes(o->result);
+    const double steps = (double)rank_steps, sent = sent_bytes(o->result, "traced_wire_bytes");
     const double of_exchanges = dpb_json_as_real(dpb_json_get(exchanges, "wire_bytes"), 0) * steps;
     dpb_json *json = dpb_json_object();
     dpb_json_set_real(json, "collectives_per_step",
@@ -248,6 +269,7 @@ static void put_communication(const struct dpb_cell_outcome *o, const struct tra
         dpb_json_set_real(json, "wire_bytes_per_step", sent / steps);
     else
         dpb_json_set_absent(json, "wire_bytes_per_step", "no communication with one rank");
+    put_levels(o->result, sent, steps, json);
     if (gradients.collectives > 0 && transfer_ns > 0)
         dpb_json_set_real(json, "busbw_bytes_per_s",
                           (sent - of_exchanges) * 1e9 / (double)transfer_ns);
@@ -294,28 +316,62 @@ void dpb_cell_trace_name(const struct dpb_plan_launch *launch, char *name, size_
              (int)launch->repeat);
 }
 
-static dpb_status write_trace(const struct dpb_cell_outcome *o, const struct traced *traced,
-                              char *name, size_t name_bytes)
+/* Ranks of several hosts beside each other: the others' times move to rank 0's clock, as well as it
+ * is known. Whatever is computed has been computed before, from each rank's own times. */
+static void place_on_one_clock(const struct rank_clocks *clocks, struct traced *traced)
 {
+    for (size_t i = 0; i < traced->count; i++) {
+        const int64_t shift_ns = clocks->of[traced->events[i].rank].shift_ns;
+        traced->events[i].start_ns += shift_ns;
+        traced->events[i].end_ns += shift_ns;
+    }
+}
+
+/* What the file says of clocks; NULL: nothing. */
+static dpb_json *trace_extra(const struct dpb_launch_result *result,
+                             const struct rank_clocks *clocks)
+{
+    dpb_json *extra = device_clocks(result);
+    if (clocks->domains < 2)
+        return extra;
+    if (!extra)
+        extra = dpb_json_object();
+    dpb_json_set_string(extra, "clock",
+                        "each host's CLOCK_MONOTONIC, nanoseconds; ranks of other hosts than rank "
+                        "0's are shifted to its clock, by shift_ns of host_clocks and within its "
+                        "error_ns, to be seen beside each other: no duration is between two hosts");
+    dpb_json_set(extra, "host_clocks", rank_clocks_json(result, clocks));
+    return extra;
+}
+
+static dpb_status write_trace(const struct dpb_cell_outcome *o, struct traced *traced, char *name,
+                              size_t name_bytes)
+{
+    struct rank_clocks clocks;
+    DPB_TRY(rank_clocks_read(o->result, &clocks));
     char *folder = dpb_path_join(o->run_folder, "traces");
-    if (!folder)
+    if (!folder) {
+        rank_clocks_release(&clocks);
         return DPB_ERR_NO_MEMORY;
+    }
     dpb_status st = dpb_mkdir_p(folder);
     dpb_cell_trace_name(&o->launch, name, name_bytes);
     char *path = st == DPB_OK ? dpb_path_join(o->run_folder, name) : NULL;
     const struct dpb_plan_cell *cell = &o->plan->cells[o->launch.cell];
     const struct dpb_experiment *e = dpb_config_struct(cell->config, "experiment");
-    dpb_json *clocks = device_clocks(o->result);
+    dpb_json *extra = trace_extra(o->result, &clocks);
     struct dpb_trace_info info = {
-            .extra = clocks,
+            .extra = extra,
             .title = cell->label[0] ? cell->label : o->plan->name,
             .world_size = o->result->rank_count,
             .lost = traced->lost,
             .backend = e->comm,
     };
+    place_on_one_clock(&clocks, traced);
     if (path)
         st = dpb_trace_write(path, &info, traced->events, traced->count);
-    dpb_json_free(clocks);
+    dpb_json_free(extra);
+    rank_clocks_release(&clocks);
     free(path);
     free(folder);
     return st;
@@ -323,7 +379,7 @@ static dpb_status write_trace(const struct dpb_cell_outcome *o, const struct tra
 
 static void put_untraced(const struct dpb_cell_outcome *o, dpb_json *record)
 {
-    static const char *const keys[] = {"overlap", "communication", "trace"};
+    static const char *const keys[] = {"overlap", "communication", "waiting", "trace"};
     const struct dpb_experiment *e =
             dpb_config_struct(o->plan->cells[o->launch.cell].config, "experiment");
     const char *why = e->trace_steps == 0
@@ -342,12 +398,13 @@ static dpb_status put_figures(const struct dpb_cell_outcome *o, const struct tra
     if (traced->has_losses && !dpb_losses_are_small(&traced->losses, why, sizeof(why))) {
         dpb_json_set_absent(record, "overlap", why);
         dpb_json_set_absent(record, "communication", why);
+        dpb_json_set_absent(record, "waiting", why);
         return DPB_OK;
     }
     DPB_TRY(of_gradients(traced, &gradients));
     put_overlap(traced, rows, row_count, record);
     put_communication(o, &gradients, row_count, record);
-    return DPB_OK;
+    return cell_waiting_put(o->result, traced->events, traced->count, record);
 }
 
 dpb_status dpb_cell_trace_put(const struct dpb_cell_outcome *o, dpb_json *record)
@@ -366,8 +423,8 @@ dpb_status dpb_cell_trace_put(const struct dpb_cell_outcome *o, dpb_json *record
                  dpb_breakdown_compute(traced.events, traced.count, &rows, &row_count, &stray,
                                        &negative),
                  out);
-    DPB_TRY_GOTO(st, write_trace(o, &traced, name, sizeof(name)), out);
     DPB_TRY_GOTO(st, put_figures(o, &traced, rows, row_count, record), out);
+    DPB_TRY_GOTO(st, write_trace(o, &traced, name, sizeof(name)), out);
     dpb_json *trace = dpb_json_object();
     dpb_json_set_string(trace, "file", name);
     dpb_json_set_int(trace, "lost", (int64_t)traced.lost);

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "comm_bench_levels.h"
 #include "comm_bench_rank.h"
 #include "comm_bench_sim.h"
 #include "dpb_clock.h"
@@ -664,6 +665,12 @@ static void add_skipped(struct bench *b, size_t cell, const struct dpb_launch_re
     b->skipped++;
 }
 
+static int ranks_per_node_of(const struct bench *b, size_t cell)
+{
+    const struct dpb_comm_bench_options *o = dpb_config_struct(b->cells[cell].config, "experiment");
+    return (int)o->ranks_per_node;
+}
+
 static dpb_status add_row_record(struct bench *b, size_t cell,
                                  const struct dpb_launch_result *result,
                                  const struct comm_row *rows_here, size_t i, int64_t *wrong)
@@ -673,6 +680,7 @@ static dpb_status add_row_record(struct bench *b, size_t cell,
     int64_t *samples = NULL, wrong_here = 0;
     double *reals = NULL;
     size_t count = 0;
+    struct comm_levels levels;
     if (dpb_json_get(rank_row(result, 0, i), "unsupported")) {
         add_skipped(b, cell, result, row);
         return DPB_OK;
@@ -694,6 +702,8 @@ static dpb_status add_row_record(struct bench *b, size_t cell,
     dpb_json_set_int(record, "iterations", (int64_t)count);
     set_times(record, reals, count, (double)size_bytes,
               dpb_coll_busbw_factor(row->kind, result->rank_count));
+    comm_levels_measured(result, i, ranks_per_node_of(b, cell), &levels);
+    comm_levels_put(&levels, dpb_stats_mean(reals, count), record);
     dpb_json_set(record, "samples_ns", dpb_json_ints(samples, count));
     free(samples);
     free(reals);

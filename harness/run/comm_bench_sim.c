@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "comm_bench_levels.h"
 #include "dpb_log.h"
 
 /* clang-format off */
@@ -203,11 +204,13 @@ dpb_status comm_sim_put(const struct comm_sim_machine *machine, const struct com
     const double factor = dpb_coll_busbw_factor(row->kind, (int)ranks);
     dpb_json *warnings = dpb_json_array();
     struct dpb_network_time time;
+    struct comm_levels levels;
 
     DPB_TRY(dpb_network_time(network, row->kind, (int)ranks, bytes, &time));
     dpb_json_set(record, "comm", part_json(machine));
     dpb_json_set(record, "device", part_json(machine));
-    dpb_json_set_int(record, "nodes", nodes);
+    comm_levels_simulated(row, (int)ranks, per_node, time.source, &levels);
+    comm_levels_put(&levels, time.ns, record);
     put_times(&time, bytes, factor, record);
     put_origin(&time, record);
     warn_of_nodes(&time, nodes, warnings);

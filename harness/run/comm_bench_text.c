@@ -39,15 +39,24 @@ static bool is_simulated(const dpb_json *record)
     return dpb_json_as_bool(dpb_json_get(record, "simulated"), false);
 }
 
+static bool has_nodes(const dpb_json *record)
+{
+    return int_at(record, "nodes") > 1;
+}
+
+/* Rates between and inside nodes stand behind what nccl-tests has, and only where there are some.
+ */
 static void append_columns(const dpb_json *record, struct dpb_str *out)
 {
     dpb_str_appendf(out,
                     "#\n"
                     "#       size         count    type   redop  root       time   algbw   busbw  "
-                    "#wrong        min        p50        p99%s\n"
+                    "#wrong        min        p50        p99%s%s\n"
                     "#        (B)    (elements)                             (us)  (GB/s)  (GB/s)  "
-                    "             (us)       (us)       (us)\n",
-                    is_simulated(record) ? "  origin" : "");
+                    "             (us)       (us)       (us)%s\n",
+                    has_nodes(record) ? "  between  inside" : "",
+                    is_simulated(record) ? "  origin" : "",
+                    has_nodes(record) ? "   (GB/s)  (GB/s)" : "");
 }
 
 static void append_sim_head(const dpb_json *record, struct dpb_str *out)
@@ -121,6 +130,10 @@ static void append_row(const dpb_json *record, struct dpb_str *out)
     append_number(out, real_at(record, "time_ns/min") / 1e3, 9);
     append_number(out, real_at(record, "time_ns/p50") / 1e3, 9);
     append_number(out, real_at(record, "time_ns/p99") / 1e3, 9);
+    if (has_nodes(record)) {
+        append_number(out, real_at(record, "between_bw_bytes_per_s") / 1e9, 7);
+        append_number(out, real_at(record, "inside_bw_bytes_per_s") / 1e9, 6);
+    }
     append_origin(record, out);
     dpb_str_append(out, "\n");
 }
@@ -257,6 +270,9 @@ static const struct field {
         {"origin", "origin", FIELD_TEXT},
         {"extrapolated_by", "extrapolated_by", FIELD_REAL},
         {"source", "source", FIELD_QUOTED},
+        {"nodes", "nodes", FIELD_INT},
+        {"between_bw_bytes_per_s", "between_bw_bytes_per_s", FIELD_REAL},
+        {"inside_bw_bytes_per_s", "inside_bw_bytes_per_s", FIELD_REAL},
 };
 
 static void append_quoted(const char *text, struct dpb_str *out)

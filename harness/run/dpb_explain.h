@@ -12,6 +12,7 @@
 
 #include "dpb_bucket.h"
 #include "dpb_json.h"
+#include "dpb_link_model.h"
 #include "dpb_options.h"
 #include "dpb_registry.h"
 #include "dpb_status.h"
@@ -48,8 +49,13 @@ struct dpb_explanation {
 
     struct dpb_explain_message *messages; /* of a steady step, as they go */
     int message_count;
-    int64_t sent_count;       /* the same, each as often as it goes */
-    int64_t wire_bytes;       /* of a step, sent by the rank that sends most */
+    int64_t sent_count; /* the same, each as often as it goes */
+    int nodes;          /* of ranks_per_node ranks */
+    int64_t wire_bytes; /* of a step, sent by the rank that sends most */
+    struct dpb_wire_levels
+            level_bytes;      /* the same at each level, by the rank that sends most there */
+    int64_t node_wire_bytes;  /* of a step, to other nodes, by all ranks of the node that sends most
+                               */
     int64_t wire_ns;          /* of a step; -1 without a link */
     int64_t exposed_wire_ns;  /* of it what is always exposed */
     int64_t hidden_within_ns; /* a backward pass of this length hides all the rest; -1: not known */

@@ -48,8 +48,8 @@ dpb_json *dpb_job_to_json(const struct dpb_job *job);
  *   {"type": "result", "rank", "pid", "start_ns"[], "end_ns"[], "data_ns"[], "forward_ns"[],
  *    "backward_ns"[], "sync_ns"[], "optimizer_ns"[] (timed steps), "loss_sum"[], "samples"[] (all
  *    untraced steps), "traced_start_ns"[], "traced_end_ns"[], "events", "events_lost",
- *    "traced_wire_bytes" (that this rank sent in the traced steps), "recorder" (what it says of
- *    itself, or null), "device",
+ *    "traced_wire_bytes" (that this rank sent in the traced steps), "traced_between_bytes" (of
+ *    them to other nodes; null: not known), "recorder" (what it says of itself, or null), "device",
  *    "comm", "plan", "wire_ns_per_step", "exchanges", "memory", "peak_bytes", "comm_stats",
  *    "param_hash", "in_sync" (else replicas may differ), "replicas_compared" (steps of a
  *    verification), "planted", "test_correct", "test_samples", "dataset",

@@ -180,6 +180,41 @@ static int64_t steps_per(const struct dpb_sync_message *what)
     return what->every > 0 ? what->every : 1;
 }
 
+static void keep_most(int64_t *most, int64_t bytes)
+{
+    *most = bytes > *most ? bytes : *most;
+}
+
+/* What one rank sends in a step, inside its node and to others. */
+static struct dpb_wire_levels levels_of_rank(const struct dpb_explanation *x,
+                                             const struct dpb_algorithm_setup *setup, int rank)
+{
+    struct dpb_wire_levels sum = {0, 0};
+    for (int i = 0; i < x->message_count; i++) {
+        const struct dpb_explain_message *message = &x->messages[i];
+        const struct dpb_sync_message *what = &message->what;
+        const struct dpb_wire_levels once = dpb_setup_wire_levels(
+                setup, what->kind, rank, what->root, what->count, dpb_dtype_bytes(what->dtype));
+        sum.inside_bytes += message->times * once.inside_bytes / steps_per(what);
+        sum.between_bytes += message->times * once.between_bytes / steps_per(what);
+    }
+    return sum;
+}
+
+static void count_levels(struct dpb_explanation *x, const struct dpb_algorithm_setup *setup)
+{
+    const int per_node = setup->ranks_per_node > 0 ? setup->ranks_per_node : setup->ranks;
+    int64_t of_node = 0;
+    x->nodes = (setup->ranks + per_node - 1) / per_node;
+    for (int rank = 0; rank < x->ranks; rank++) {
+        const struct dpb_wire_levels of_rank = levels_of_rank(x, setup, rank);
+        of_node = (rank % per_node ? of_node : 0) + of_rank.between_bytes;
+        keep_most(&x->level_bytes.inside_bytes, of_rank.inside_bytes);
+        keep_most(&x->level_bytes.between_bytes, of_rank.between_bytes);
+        keep_most(&x->node_wire_bytes, of_node);
+    }
+}
+
 static void count_wire(struct dpb_explanation *x, const struct dpb_algorithm_setup *setup)
 {
     for (int rank = 0; rank < x->ranks; rank++) {
@@ -296,11 +331,6 @@ static void release_plans(struct dpb_explanation *x)
 
 /* ---- memory ---- */
 
-static void keep_most(int64_t *most, int64_t bytes)
-{
-    *most = bytes > *most ? bytes : *most;
-}
-
 static dpb_status predict_memory(const struct dpb_step_shape *shape, struct dpb_step_memory *most)
 {
     *most = (struct dpb_step_memory){0};
@@ -363,6 +393,7 @@ dpb_status dpb_explain(const struct dpb_registry *registry, const dpb_config *co
     x->has_link = x->link.bw_bytes_per_s > 0;
     DPB_TRY(make_plans(x, &shape));
     count_wire(x, &setup);
+    count_levels(x, &setup);
     x->hidden_within_ns = hidden_within_ns(x);
     DPB_TRY(explain_memory(x, &shape));
     explain_notes(&(struct explain_subject){registry, config, &shape, x});

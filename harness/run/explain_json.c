@@ -89,6 +89,25 @@ static dpb_json *link_json(const struct dpb_link *link)
     return json;
 }
 
+/* Which bytes leave a node depends on the algorithm, and a library's is not known. */
+static void set_levels(dpb_json *json, const struct dpb_explanation *x)
+{
+    const struct {
+        const char *key;
+        int64_t bytes;
+    } levels[] = {{"wire_bytes_inside_per_step", x->level_bytes.inside_bytes},
+                  {"wire_bytes_between_per_step", x->level_bytes.between_bytes},
+                  {"node_wire_bytes_per_step", x->node_wire_bytes}};
+
+    dpb_json_set_int(json, "nodes", x->nodes);
+    for (size_t i = 0; i < sizeof(levels) / sizeof(levels[0]); i++) {
+        if (x->algorithm[0])
+            dpb_json_set_int(json, levels[i].key, levels[i].bytes);
+        else
+            dpb_json_set_absent(json, levels[i].key, "the comm's algorithm is not known");
+    }
+}
+
 dpb_json *dpb_explanation_json(const struct dpb_explanation *x)
 {
     dpb_json *json = dpb_json_object(), *messages = dpb_json_array();
@@ -113,6 +132,7 @@ dpb_json *dpb_explanation_json(const struct dpb_explanation *x)
         dpb_json_append(messages, message_json(x, &x->messages[i]));
     dpb_json_set(json, "messages", messages);
     dpb_json_set_int(json, "wire_bytes_per_step", x->wire_bytes);
+    set_levels(json, x);
     set_wire_ns(json, "wire_ns_per_step", x->wire_ns);
     set_wire_ns(json, "always_exposed_wire_ns", x->has_link ? x->exposed_wire_ns : -1);
     if (x->hidden_within_ns >= 0)

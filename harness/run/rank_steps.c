@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "dpb_stats.h"
+#include "rank_clocks.h"
 
 /* Keys of the instants in a rank's result. */
 static const struct instants {
@@ -25,23 +26,27 @@ size_t dpb_rank_steps_count(const struct dpb_launch_result *result, enum dpb_ste
     return dpb_json_size(dpb_json_get(result->ranks[0], instants_of[series].start));
 }
 
-/* When the last rank was through with step s. */
+/* When the last rank was through with step s, of those whose clock is rank 0's. */
 static int64_t end_ns(const struct dpb_launch_result *result, const struct instants *instants,
                       size_t s)
 {
     int64_t last = INT64_MIN;
     for (int r = 0; r < result->rank_count; r++) {
+        if (!rank_clock_is_first(result, r))
+            continue;
         int64_t end = at(result->ranks[r], instants->end, s);
         last = end > last ? end : last;
     }
     return last;
 }
 
-/* When the first rank began the first step. */
+/* When the first of them began the first step. */
 static int64_t begin_ns(const struct dpb_launch_result *result, const struct instants *instants)
 {
     int64_t first = INT64_MAX;
     for (int r = 0; r < result->rank_count; r++) {
+        if (!rank_clock_is_first(result, r))
+            continue;
         int64_t start = at(result->ranks[r], instants->start, 0);
         first = start < first ? start : first;
     }

@@ -1,6 +1,8 @@
 /* rank_steps.h: the steps of all ranks, read from what they reported (dpb_worker.h).
  *
- * The ranks of one machine share the clock, so that instants of different ranks can be compared. */
+ * The ranks of one host share the clock, so that their instants can be compared; those of different
+ * hosts do not (rank_clocks.h). Step times are therefore those of the ranks on rank 0's host: what
+ * that says of all is in docs/decisions/0002-step-time.md. */
 #ifndef RANK_STEPS_H
 #define RANK_STEPS_H
 
@@ -19,7 +21,7 @@ enum dpb_step_series {
 size_t dpb_rank_steps_count(const struct dpb_launch_result *result, enum dpb_step_series series);
 
 /* The time of step s of a series, nanoseconds: from the end of the step before, when its last rank
- * was through, to its own end (docs/decisions/0002-step-time.md). Every rank must have reported. */
+ * was through, to its own end, on rank 0's host. Every rank must have reported. */
 int64_t dpb_rank_steps_ns(const struct dpb_launch_result *result, enum dpb_step_series series,
                           size_t s);
 

@@ -76,6 +76,7 @@ struct worker {
     int64_t step_count, warmup; /* untraced steps; the first `warmup` are not timed */
     struct dpb_step_times *times;
     int64_t traced_count, traced_wire_bytes;
+    int64_t traced_between_bytes; /* of them; DPB_WIRE_UNKNOWN */
     int64_t *traced_start_ns, *traced_end_ns;
     const struct dpb_event *events;
     size_t event_count;
@@ -370,6 +371,9 @@ static dpb_status run_traced(struct worker *w)
     dpb_step_set_recorder(w->engine, NULL);
     dpb_step_comm_stats(w->engine, &after);
     w->traced_wire_bytes = after.wire_bytes - before.wire_bytes;
+    w->traced_between_bytes = after.wire_between_bytes < 0
+                                      ? DPB_WIRE_UNKNOWN
+                                      : after.wire_between_bytes - before.wire_between_bytes;
     DPB_TRY(w->recorder_ops->drain(w->recorder, &w->events, &w->event_count, &w->events_lost));
     if (w->recorder_ops->describe)
         w->recorder_says = w->recorder_ops->describe(w->recorder);
@@ -445,6 +449,12 @@ static void report_times(const struct worker *w, dpb_json *result)
     dpb_json_set(result, "traced_end_ns", dpb_json_ints(w->traced_end_ns, traced));
 }
 
+/* null where the comm does not know. */
+static dpb_json *between_json(int64_t bytes)
+{
+    return bytes < 0 ? dpb_json_null() : dpb_json_int(bytes);
+}
+
 static dpb_json *comm_stats_json(const struct worker *w)
 {
     struct dpb_comm_stats stats;
@@ -452,6 +462,7 @@ static dpb_json *comm_stats_json(const struct worker *w)
     dpb_json *json = dpb_json_object();
     dpb_json_set_int(json, "collectives", stats.collectives);
     dpb_json_set_int(json, "wire_bytes", stats.wire_bytes);
+    dpb_json_set(json, "wire_between_bytes", between_json(stats.wire_between_bytes));
     dpb_json_set_int(json, "progress_cpu_ns", stats.progress_cpu_ns);
     dpb_json_set_int(json, "wakeups", stats.wakeups);
     dpb_json_set_int(json, "wake_late_p50_ns", stats.wake_late_p50_ns);
@@ -552,6 +563,7 @@ static dpb_status report(struct worker *w)
     dpb_json_set(result, "events", dpb_events_to_json(w->events, w->event_count));
     dpb_json_set_int(result, "events_lost", (int64_t)w->events_lost);
     dpb_json_set_int(result, "traced_wire_bytes", w->traced_wire_bytes);
+    dpb_json_set(result, "traced_between_bytes", between_json(w->traced_between_bytes));
     if (w->recorder_says)
         dpb_json_set(result, "recorder", dpb_json_copy(w->recorder_says));
     dpb_json_set(result, "device", w->device_ops->describe(w->device));

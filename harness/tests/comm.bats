@@ -41,6 +41,7 @@ short=(--sizes "64B,1MB" --iterations 5)
     assert_json out.json 'len(d), sum(r["wrong"] for r in d)' '[8, 0]'
     assert_json out.json '({(r["algorithm"], r["config"]["call"]) for r in d} ==
         {(a, c) for a in ("direct", "ring") for c in ("blocking", "background")})' true
+    assert_json out.json '{r["between_bw_bytes_per_s_reason"] for r in d} == {"all ranks are on one node"}' true
     # 2 (P - 1) / P bytes of each rank: 1,500,000 of 1,000,000
     assert_json out.json '{b for r in d if r["size_bytes"] == 1000000 for b in r["wire_bytes_per_rank"]} == {1500000}' true
 }
@@ -57,6 +58,11 @@ short=(--sizes "64B,1MB" --iterations 5)
         {"recursive-doubling": [2000000] * 4, "halving-doubling": [1500000] * 4,
          "tree": [1000000, 1000000, 3000000, 1000000], "double-tree": [1000000, 2000000, 2000000, 1000000],
          "hierarchical": [1500000] * 4})' true
+    # 2 nodes of 2: hierarchical sends 2 (k-1)/k of each half out, 2 (g-1)/g of 1 MB inside
+    assert_json out.json '({(r["nodes"], r["node_between_bytes"], r["rank_inside_bytes"]) for r in d
+        if r["size_bytes"] == 1000000 and r["algorithm"] == "hierarchical"} == {(2, 1000000, 1000000)})' true
+    assert_json out.json '(all(abs(r["between_bw_bytes_per_s"] * r["time_ns"]["mean"] / 1e9 / r["node_between_bytes"] - 1)
+        < 1e-9 for r in d))' true
     dpbench comm --ranks 4 --ranks-per-node 3
     assert_exit 2
     assert_output 'does not divide the 4 ranks'

@@ -31,6 +31,23 @@ load helper
         'all(sum(m["wire_ns"] for m in p["messages"]) == p["wire_ns_per_step"] for p in d)' true
 }
 
+@test "explain tells what stays inside nodes and what goes between them" {
+    dpbench explain --ranks 4 --ranks-per-node 2 --algorithm hierarchical
+    assert_exit 0
+    assert_output '^on 2 nodes: a rank sends at most 4\.58 MiB inside its node and 2\.29 MiB to others, a node 4\.58 MiB$'
+    dpbench_stdout explain --ranks 4 --ranks-per-node 1,2,4 --algorithm ring --json
+    assert_exit 0
+    printf '%s' "$output" >plans.json
+    assert_json plans.json '[p["nodes"] for p in d]' '[4, 2, 1]'
+    assert_json plans.json '[p["wire_bytes_inside_per_step"] > 0 for p in d]' '[false, true, true]'
+    # of a ring one rank of each node sends all of its own to the next node
+    assert_json plans.json \
+        '[0 <= p["node_wire_bytes_per_step"] - 1.5 * p["gradient_bytes"] < 100 for p in d]' '[true, true, false]'
+    assert_json plans.json 'd[2]["node_wire_bytes_per_step"]' 0
+    dpbench explain --ranks 4
+    refute_output 'nodes'
+}
+
 @test "every strategy of this build can be explained" {
     local strategy
     for strategy in $("$DPBENCH" list strategies --json | python3 -c '

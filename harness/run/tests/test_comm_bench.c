@@ -3,6 +3,7 @@
 
 #include <math.h>
 
+#include "../comm_bench_levels.h"
 #include "../comm_bench_values.h"
 #include "dpb_comm_bench.h"
 #include "registry_for_tests.h"
@@ -298,9 +299,127 @@ static void test_csv(void **state)
     assert_int_equal(dpb_comm_bench_csv(records, &text), DPB_OK);
     const char *row = strchr(text.text, '\n') + 1;
     assert_string_equal(row, "all-reduce,shm,ring,blocking,false,,,4,1000000,250000,fp32,sum,-1,20,"
-                             "100000,50000,100000,,1.5,10000000000,15000000000,,0,,,,,\n");
+                             "100000,50000,100000,,1.5,10000000000,15000000000,,0,,,,,,,,\n");
     assert_true(strncmp(text.text, "collective,comm,algorithm,call,", 31) == 0);
     dpb_str_release(&text);
+    dpb_json_free(records);
+}
+
+/* ---- inside nodes and between them ---- */
+
+/* 4 ranks on 2 nodes, whose rows say what each sent, and of it to the other node; -1: not told. */
+static void rank_rows(const int64_t sent[4], const int64_t between[4], dpb_json *ranks[4])
+{
+    for (int r = 0; r < 4; r++) {
+        dpb_json *rows = dpb_json_array(), *row = dpb_json_object();
+        dpb_json_set_int(row, "wire_bytes", sent[r]);
+        dpb_json_set(row, "wire_between_bytes",
+                     between[r] < 0 ? dpb_json_null() : dpb_json_int(between[r]));
+        dpb_json_append(rows, row);
+        ranks[r] = dpb_json_object();
+        dpb_json_set(ranks[r], "rows", rows);
+    }
+}
+
+static double real_of(const dpb_json *json, const char *key)
+{
+    return dpb_json_as_real(dpb_json_get(json, key), NAN);
+}
+
+/* In 2 us: node 0 sends 1000 + 500 bytes out, node 1 2000; the most inside is rank 1's 6000. */
+static void test_levels(void **state)
+{
+    (void)state;
+    const int64_t sent[4] = {5000, 6500, 4000, 3000}, between[4] = {1000, 500, 0, 2000};
+    dpb_json *ranks[4], *record = dpb_json_object();
+    const struct dpb_launch_result result = {.ranks = ranks, .rank_count = 4};
+    struct comm_levels levels;
+    rank_rows(sent, between, ranks);
+    comm_levels_measured(&result, 0, 2, &levels);
+    comm_levels_put(&levels, 2000, record);
+    assert_int_equal(dpb_json_as_int(dpb_json_get(record, "nodes"), 0), 2);
+    assert_true(real_of(record, "node_between_bytes") == 2000);
+    assert_true(real_of(record, "rank_inside_bytes") == 6000);
+    assert_true(real_of(record, "between_bw_bytes_per_s") == 1e9);
+    assert_true(real_of(record, "inside_bw_bytes_per_s") == 3e9);
+    /* All on one node: there is nothing between nodes, and no 0 that could be taken for a rate. */
+    comm_levels_measured(&result, 0, 4, &levels);
+    comm_levels_put(&levels, 2000, record);
+    assert_int_equal(dpb_json_as_int(dpb_json_get(record, "nodes"), 0), 1);
+    assert_int_equal(dpb_json_type(dpb_json_get(record, "between_bw_bytes_per_s")), DPB_JSON_NULL);
+    /* On hosts with one, two and one ranks, whatever was asked for: 1000, 500 + 0 and 2000. */
+    static const int node[4] = {0, 1, 1, 2};
+    for (int r = 0; r < 4; r++) {
+        dpb_json *place = dpb_json_object();
+        dpb_json_set_int(place, "node", node[r]);
+        dpb_json_set(ranks[r], "place", place);
+    }
+    comm_levels_measured(&result, 0, 4, &levels);
+    assert_int_equal(levels.nodes, 3);
+    assert_int_equal(levels.node_between_bytes, 2000);
+    for (int r = 0; r < 4; r++)
+        dpb_json_free(ranks[r]);
+    dpb_json_free(record);
+}
+
+static void test_levels_that_are_not_known(void **state)
+{
+    (void)state;
+    const int64_t sent[4] = {5000, 6500, 4000, 3000}, between[4] = {1000, 500, -1, 2000};
+    dpb_json *ranks[4], *record = dpb_json_object();
+    const struct dpb_launch_result result = {.ranks = ranks, .rank_count = 4};
+    struct comm_levels levels;
+    rank_rows(sent, between, ranks);
+    comm_levels_measured(&result, 0, 2, &levels);
+    comm_levels_put(&levels, 2000, record);
+    assert_int_equal(dpb_json_type(dpb_json_get(record, "node_between_bytes")), DPB_JSON_NULL);
+    assert_non_null(
+            strstr(dpb_json_as_string(dpb_json_get(record, "between_bw_bytes_per_s_reason"), ""),
+                   "does not tell"));
+    for (int r = 0; r < 4; r++)
+        dpb_json_free(ranks[r]);
+    dpb_json_free(record);
+}
+
+/* 16 virtual ranks on 2 nodes. A ring of 16 sends 2 * 15/16 of 1,600,000 bytes through each link,
+ * so also out of each node; in an all-to-all each of 8 ranks sends 1/16 to each of the 8 others. */
+static void test_levels_simulated(void **state)
+{
+    (void)state;
+    struct comm_row row = {DPB_COLL_ALL_REDUCE, DPB_F32, 400000};
+    struct comm_levels levels;
+    comm_levels_simulated(&row, 16, 8, "flat ring over nodes", &levels);
+    assert_null(levels.why);
+    assert_int_equal(levels.nodes, 2);
+    assert_int_equal(levels.node_between_bytes, 3000000);
+    assert_int_equal(levels.rank_inside_bytes, 3000000);
+    row.kind = DPB_COLL_ALL_TO_ALL;
+    comm_levels_simulated(&row, 16, 8, "measured somewhere", &levels);
+    assert_null(levels.why);
+    assert_int_equal(levels.node_between_bytes, 8 * 8 * 100000);
+    assert_int_equal(levels.rank_inside_bytes, 7 * 100000);
+    row.kind = DPB_COLL_ALL_REDUCE;
+    comm_levels_simulated(&row, 16, 8, "measured somewhere", &levels);
+    assert_non_null(levels.why);
+}
+
+static void test_table_of_nodes(void **state)
+{
+    (void)state;
+    dpb_json *records = dpb_json_array(), *several = record("all-reduce", 1000000, 100000, 1.5);
+    struct dpb_str text = {0}, csv = {0};
+    dpb_json_set_int(several, "nodes", 2);
+    dpb_json_set_real(several, "between_bw_bytes_per_s", 7.5e9);
+    dpb_json_set_real(several, "inside_bw_bytes_per_s", 12.25e9);
+    dpb_json_append(records, several);
+    assert_int_equal(dpb_comm_bench_text(records, &text), DPB_OK);
+    assert_non_null(strstr(text.text, "       p99  between  inside\n"));
+    assert_non_null(strstr(text.text, "     100.00        n/a     7.50   12.25\n"));
+    assert_int_equal(dpb_comm_bench_csv(records, &csv), DPB_OK);
+    assert_non_null(strstr(csv.text, "nodes,between_bw_bytes_per_s,inside_bw_bytes_per_s\n"));
+    assert_non_null(strstr(csv.text, ",2,7500000000,12250000000\n"));
+    dpb_str_release(&text);
+    dpb_str_release(&csv);
     dpb_json_free(records);
 }
 
@@ -316,10 +435,18 @@ static void test_options(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-            cmocka_unit_test(test_sizes),        cmocka_unit_test(test_wrong_sizes),
-            cmocka_unit_test(test_a_size_twice), cmocka_unit_test(test_values),
-            cmocka_unit_test(test_types),        cmocka_unit_test(test_table),
-            cmocka_unit_test(test_csv),          cmocka_unit_test(test_table_of_trouble),
+            cmocka_unit_test(test_sizes),
+            cmocka_unit_test(test_wrong_sizes),
+            cmocka_unit_test(test_a_size_twice),
+            cmocka_unit_test(test_values),
+            cmocka_unit_test(test_types),
+            cmocka_unit_test(test_table),
+            cmocka_unit_test(test_csv),
+            cmocka_unit_test(test_table_of_trouble),
+            cmocka_unit_test(test_levels),
+            cmocka_unit_test(test_levels_that_are_not_known),
+            cmocka_unit_test(test_levels_simulated),
+            cmocka_unit_test(test_table_of_nodes),
             cmocka_unit_test(test_options),
     };
     return DPB_RUN_TESTS(tests);
