@@ -28,7 +28,7 @@ extern "C" {
 #define DPB_COMM_EXCHANGE_BYTES  4096 /* most bytes per rank in one exchange() */
 #define DPB_COMM_RANKS_MAX       64   /* of the shared-memory backend, and of a segment */
 #define DPB_COMM_WORLD_RANKS_MAX 4096 /* of any backend */
-#define DPB_WIRE_UNKNOWN        (-1) /* bytes between nodes that a backend does not know */
+#define DPB_WIRE_UNKNOWN         (-1) /* bytes between nodes that a backend does not know */
 
 /* identifier, text, numerator of the bus-bandwidth factor over P: busbw = algbw * f,
  * f = numerator(P) / P with P ranks, as nccl-tests defines it (doc/PERFORMANCE.md). S, the size
