@@ -20,8 +20,8 @@
  * this rank must be MPI's. times.all_ready_ns is times.start_ns: MPI does not tell when the last
  * rank came, so waiting for peers is part of the rest.
  *
- * The time-out is of a wait without any rank's progress, not of a whole collective. Ranks that start
- * different things get DPB_ERR_MISMATCH and a line that says who means what: those beside a
+ * The time-out is of a wait without any rank's progress, not of a whole collective. Ranks that
+ * start different things get DPB_ERR_MISMATCH and a line that says who means what: those beside a
  * difference with that collective or call, the others with their next one at the latest.
  *
  * Failures end the communicator on all ranks with the status of the first one, DPB_ERR_TIMEOUT,
