@@ -28,6 +28,20 @@ static int64_t number(const struct dpb_launch_result *result, int r, const char 
     return dpb_json_as_int(dpb_json_path(result->ranks[r], path), 0);
 }
 
+static bool is_known(const struct dpb_launch_result *result, int r, const char *path)
+{
+    return dpb_json_type(dpb_json_path(result->ranks[r], path)) == DPB_JSON_INT;
+}
+
+/* Is rank a's estimate better than rank b's? */
+static bool is_better(const struct dpb_launch_result *result, int a, int b)
+{
+    static const char *const error = "clock/error_ns";
+    if (!is_known(result, a, error) || !is_known(result, b, error))
+        return is_known(result, a, error) && !is_known(result, b, error);
+    return number(result, a, error) < number(result, b, error);
+}
+
 /* The rank of each domain whose estimate has the smallest error: its offset counts for all of the
  * domain, so that they stay where they were to each other. */
 struct domains {
@@ -43,8 +57,7 @@ static int find_domain(const struct dpb_launch_result *result, struct domains *d
         d++;
     if (d == domains->count)
         domains->best[domains->count++] = r;
-    else if (number(result, r, "clock/error_ns") <
-             number(result, domains->best[d], "clock/error_ns"))
+    else if (is_better(result, r, domains->best[d]))
         domains->best[d] = r;
     return d;
 }
@@ -65,7 +78,10 @@ dpb_status rank_clocks_read(const struct dpb_launch_result *result, struct rank_
         struct rank_clock *clock = &clocks->of[r];
         int best = domains.best[clock->domain], first = domains.best[0];
         clock->drift_ns = number(result, r, "clock/drift_ns");
-        if (clock->domain == 0)
+        clock->knows_drift = is_known(result, r, "clock/drift_ns");
+        clock->is_placed = clock->domain == 0 || (is_known(result, best, "clock/offset_ns") &&
+                                                  is_known(result, first, "clock/offset_ns"));
+        if (clock->domain == 0 || !clock->is_placed)
             continue;
         clock->shift_ns =
                 number(result, best, "clock/offset_ns") - number(result, first, "clock/offset_ns");
@@ -88,6 +104,14 @@ const char *rank_host(const struct dpb_launch_result *result, int r)
     return dpb_json_as_string(dpb_json_path(result->ranks[r], "place/host"), "");
 }
 
+static void put_number(dpb_json *json, const char *key, int64_t value, bool is_measured)
+{
+    if (is_measured)
+        dpb_json_set_int(json, key, value);
+    else
+        dpb_json_set_absent(json, key, "not measured: its host did not answer");
+}
+
 dpb_json *rank_clocks_json(const struct dpb_launch_result *result, const struct rank_clocks *clocks)
 {
     dpb_json *json = dpb_json_object(), *ranks = dpb_json_array();
@@ -97,9 +121,9 @@ dpb_json *rank_clocks_json(const struct dpb_launch_result *result, const struct 
         dpb_json_set_int(rank, "rank", r);
         dpb_json_set_string(rank, "host", rank_host(result, r));
         dpb_json_set_int(rank, "domain", clock->domain);
-        dpb_json_set_int(rank, "shift_ns", clock->shift_ns);
-        dpb_json_set_int(rank, "error_ns", clock->error_ns);
-        dpb_json_set_int(rank, "drift_ns", clock->drift_ns);
+        put_number(rank, "shift_ns", clock->shift_ns, clock->is_placed);
+        put_number(rank, "error_ns", clock->error_ns, clock->is_placed);
+        put_number(rank, "drift_ns", clock->drift_ns, clock->knows_drift);
         dpb_json_append(ranks, rank);
     }
     dpb_json_set_int(json, "domains", clocks->domains);

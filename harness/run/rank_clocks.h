@@ -17,10 +17,12 @@
 
 struct rank_clock {
     int domain;       /* 0: rank 0's; ranks of one domain share a clock */
+    bool is_placed;   /* the shift is known: both domains' offsets were measured */
     int64_t shift_ns; /* to add to this rank's times, to draw them on rank 0's clock: the best
-                         estimate of its domain, 0 in domain 0 */
+                         estimate of its domain; 0 in domain 0, and where it is not placed */
     int64_t error_ns; /* bound of that, both estimates' errors */
     int64_t drift_ns; /* by how much its offset from the launcher's clock changed in the launch */
+    bool knows_drift;
 };
 
 struct rank_clocks {
@@ -40,7 +42,7 @@ void rank_clocks_release(struct rank_clocks *clocks);
 const char *rank_host(const struct dpb_launch_result *result, int r);
 
 /* For the record and the trace: {"domains", "ranks": [{"rank", "host", "domain", "shift_ns",
- * "error_ns", "drift_ns"}]}. Caller owns. */
+ * "error_ns", "drift_ns"}]}, absent with the reason where they were not measured. Caller owns. */
 dpb_json *rank_clocks_json(const struct dpb_launch_result *result,
                            const struct rank_clocks *clocks);
 

@@ -490,6 +490,37 @@ static void test_clocks_of_two_hosts(void **state)
     close_fixture(&two);
 }
 
+/* A host that did not answer: nothing says where its events belong, and no 0 stands for it. */
+static void test_clocks_that_are_not_known(void **state)
+{
+    (void)state;
+    struct fixture f;
+    dpb_json *record = NULL;
+    open_fixture(&f, 64.0);
+    move_rank(f.result.ranks[1], APART_NS);
+    for (int r = 0; r < 2; r++) {
+        say_clock(f.result.ranks[r], r ? "b" : "a", 0, 0, 0);
+        if (r == 0)
+            continue;
+        dpb_json *clock = dpb_json_object();
+        dpb_json_set_string(clock, "domain", "b");
+        dpb_json_set_absent(clock, "offset_ns", "no answer");
+        dpb_json_set_absent(clock, "error_ns", "no answer");
+        dpb_json_set_absent(clock, "drift_ns", "no answer");
+        dpb_json_set(f.result.ranks[r], "clock", clock);
+    }
+    assert_int_equal(dpb_cell_record_build(&f.outcome, &record), DPB_OK);
+    static const char *const keys[] = {"shift_ns", "error_ns", "drift_ns"};
+    const dpb_json *ranks = dpb_json_path(record, "clocks/ranks");
+    for (int k = 0; k < 3; k++) {
+        assert_int_equal(number(dpb_json_at(ranks, 0), keys[k]), 0);
+        assert_int_equal(dpb_json_type(dpb_json_get(dpb_json_at(ranks, 1), keys[k])),
+                         DPB_JSON_NULL);
+    }
+    dpb_json_free(record);
+    close_fixture(&f);
+}
+
 /* The same instants taken for those of one clock, as if nobody had asked whose they are: the test
  * above would see it. */
 static void test_mixed_clocks_are_seen(void **state)
@@ -947,6 +978,7 @@ int main(void)
             cmocka_unit_test(test_numbers),
             cmocka_unit_test(test_unknown_levels),
             cmocka_unit_test(test_clocks_of_two_hosts),
+            cmocka_unit_test(test_clocks_that_are_not_known),
             cmocka_unit_test(test_mixed_clocks_are_seen),
             cmocka_unit_test(test_drift),
             cmocka_unit_test(test_late_ranks),
