@@ -236,6 +236,22 @@ END
     assert_output 'does not divide the 4 ranks'
 }
 
+@test "the record tells bytes inside and between nodes, and whom the others waited for" {
+    dpbench run --data synthetic --workload mnist-mlp --batch-per-rank 4 --steps 4 --warmup 2 --trace-steps 2 \
+        --probe-retries 0 --ranks 4 --ranks-per-node 2 -o out
+    assert_exit 0
+    # direct: of each rank's 3 peers one is in its node
+    assert_json "$(records_file)" 'abs(d[0]["communication"]["wire_bytes_between_per_step"] /
+        d[0]["communication"]["wire_bytes_inside_per_step"] - 2) < 0.01' true
+    # a rank that is last in a collective is one of the four
+    assert_json "$(records_file)" 'abs(sum(r["last_share"] for r in d[0]["waiting"]["late_ranks"]) - 1) < 1e-9' true
+    assert_json "$(records_file)" '{sum(counts) == d[0]["waiting"]["collectives"] for counts in d[0]["waiting"]["wait_counts"]} == {True}' true
+    dpbench report out
+    assert_exit 0
+    grep -q 'Which ranks the others waited for' out/report.md
+    grep -q 'What a rank sends in a step' out/report.md
+}
+
 @test "uneven batches train when asked for" {
     dpbench run --data synthetic --workload mnist-mlp --steps 4 --warmup 2 --trace-steps 0 \
         --probe-retries 0 --ranks 2 --global-batch 15 --uneven on -o out

@@ -93,6 +93,17 @@ static void put_overlap(const struct dpb_breakdown *rows, size_t count, dpb_json
     dpb_json_set(json, "overlap", overlap);
 }
 
+/* The time of a collective is the network's, whichever algorithm that takes. */
+static void put_no_levels(bool alone, dpb_json *communication)
+{
+    static const char *const keys[] = {"wire_bytes_inside_per_step", "wire_bytes_between_per_step"};
+
+    for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++)
+        dpb_json_set_absent(communication, keys[i],
+                            alone ? "no communication with one rank"
+                                  : "simulated: where bytes go depends on the network's algorithm");
+}
+
 static void put_communication(const struct sim_run *run, size_t steps, dpb_json *json)
 {
     const struct dpb_sim_step_times *last = &run->timed[run->timed_count - 1];
@@ -118,6 +129,7 @@ static void put_communication(const struct sim_run *run, size_t steps, dpb_json 
         dpb_json_set_absent(communication, "wire_bytes_per_step", "no communication with one rank");
     else
         dpb_json_set_real(communication, "wire_bytes_per_step", (double)last->wire_bytes);
+    put_no_levels(alone, communication);
     if (transfer_ns > 0 && !alone)
         dpb_json_set_real(communication, "busbw_bytes_per_s",
                           (double)last->wire_bytes * (double)steps * 1e9 / (double)transfer_ns);
