@@ -11,12 +11,14 @@
 #include "dpb_str.h"
 
 struct comm_options {
+    struct dpb_crew_options crew;
     char out[DPB_OPTION_TEXT_BYTES];
     char csv[DPB_OPTION_TEXT_BYTES];
     bool json;
 };
 
 static const struct dpb_option options_rows[] = {
+        DPB_ROWS_CREW(struct comm_options),
         DPB_ROW_OUT(struct comm_options, "folder of the records; default runs/<UTC time>-comm"),
         {.name = "csv",
          .type = DPB_OPT_TEXT,
@@ -59,20 +61,25 @@ static dpb_status write_csv(const dpb_json *records, const char *path)
 }
 
 static dpb_status run(const struct dpb_registry *registry, const struct dpb_command_line *line,
-                      const void *options)
+                      const void *options, dpb_crew *crew)
 {
     const struct comm_options *o = options;
+    struct dpb_settings settings = {0};
     struct dpb_comm_bench_config config = {
             .registry = registry,
-            .settings = &line->experiment,
+            .settings = &settings,
+            .crew = crew,
             .out = o->out[0] ? o->out : NULL,
             .interrupted = dpb_interrupt_watch(),
             .cores = dpb_host_cores(),
             .machines = &dpb_machine_networks,
             .progress = say,
     };
-    struct dpb_comm_bench_result result;
-    dpb_status st = dpb_comm_bench_run(&config, &result);
+    struct dpb_comm_bench_result result = {0};
+    dpb_status st = dpb_crew_settings(crew, dpb_comm_bench_option_set(registry), NULL,
+                                      &line->experiment, false, &settings);
+    if (st == DPB_OK)
+        st = dpb_comm_bench_run(&config, &result);
     /* What was measured is shown whatever happened then. */
     if (dpb_json_size(result.records) > 0) {
         if (o->csv[0])
@@ -86,6 +93,7 @@ static dpb_status run(const struct dpb_registry *registry, const struct dpb_comm
     }
     dpb_json_free(result.records);
     free(result.folder);
+    dpb_settings_release(&settings);
     return st;
 }
 
@@ -105,5 +113,6 @@ const struct dpb_verb dpb_verb_comm = {
                  .table = &table,
                  .takes_experiment = true},
         .option_set = dpb_comm_bench_option_set,
-        .run = run,
+        .launch = run,
+        .crew_at = offsetof(struct comm_options, crew),
 };

@@ -7,11 +7,13 @@
 #include "dpb_memory.h"
 
 struct run_options {
+    struct dpb_crew_options crew;
     char out[DPB_OPTION_TEXT_BYTES];
     bool json;
 };
 
 static const struct dpb_option rows[] = {
+        DPB_ROWS_CREW(struct run_options),
         DPB_ROW_OUT(struct run_options, "folder of the run; default runs/<UTC time>-run"),
         DPB_ROW_JSON(struct run_options, "print the summary as JSON"),
 };
@@ -20,28 +22,34 @@ static const struct dpb_option_table table = {
         "command", "run", rows, sizeof(rows) / sizeof(rows[0]), sizeof(struct run_options)};
 
 static dpb_status run(const struct dpb_registry *registry, const struct dpb_command_line *line,
-                      const void *options)
+                      const void *options, dpb_crew *crew)
 {
     const struct run_options *o = options;
+    struct dpb_settings settings = {0};
     struct dpb_plan_input input = {
             .registry = registry,
-            .flags = &line->experiment,
+            .flags = &settings,
             .sweep = false,
             .cores = dpb_host_cores(),
             .name = "run",
     };
     struct dpb_plan plan = {0};
     char *folder = NULL;
-    DPB_TRY(dpb_plan_build(&input, &plan));
     dpb_status st;
-    DPB_TRY_GOTO(st, dpb_driver_preflight(registry, &plan), out);
+    DPB_TRY_GOTO(
+            st,
+            dpb_crew_settings(crew, registry->options, NULL, &line->experiment, false, &settings),
+            out);
+    DPB_TRY_GOTO(st, dpb_plan_build(&input, &plan), out);
+    DPB_TRY_GOTO(st, dpb_driver_preflight(registry, &plan, crew), out);
     DPB_TRY_GOTO(st, dpb_memory_check_plan(registry, &plan), out);
     DPB_TRY_GOTO(st, dpb_run_folder_new(o->out[0] ? o->out : NULL, plan.name, &folder), out);
     struct dpb_execute_config execute = {
-            .registry = registry, .plan = &plan, .folder = folder, .json = o->json};
+            .registry = registry, .plan = &plan, .folder = folder, .crew = crew, .json = o->json};
     st = dpb_execute(&execute);
 out:
     free(folder);
+    dpb_settings_release(&settings);
     dpb_plan_release(&plan);
     return st;
 }
@@ -55,5 +63,6 @@ const struct dpb_verb dpb_verb_run = {
                             "repeat, a trace, and a report.",
                     .table = &table,
                     .takes_experiment = true},
-        .run = run,
+        .launch = run,
+        .crew_at = offsetof(struct run_options, crew),
 };

@@ -142,7 +142,7 @@ static dpb_status execute(const struct dpb_registry *registry, const struct dpb_
     char *folder = NULL;
     dpb_status st;
 
-    DPB_TRY(dpb_driver_preflight(registry, plan));
+    DPB_TRY(dpb_driver_preflight(registry, plan, NULL));
     DPB_TRY(dpb_run_folder_new(o->out[0] ? o->out : NULL, plan->name, &folder));
     dpb_info("%zu simulated cells, into %s", plan->cell_count, folder);
     const struct dpb_execute_config config = {
@@ -179,7 +179,7 @@ static dpb_status resume(const struct dpb_registry *registry, const struct dpb_c
                                                   .folder = o->resume,
                                                   .resume = true,
                                                   .json = o->json};
-        st = dpb_driver_preflight(registry, &plan);
+        st = dpb_driver_preflight(registry, &plan, NULL);
         if (st == DPB_OK)
             st = dpb_execute(&config);
     }

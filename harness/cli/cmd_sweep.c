@@ -14,6 +14,7 @@
 #include "dpb_targets.h"
 
 struct sweep_options {
+    struct dpb_crew_options crew;
     char out[DPB_OPTION_TEXT_BYTES];
     char resume[DPB_OPTION_TEXT_BYTES];
     bool dry_run;
@@ -23,6 +24,7 @@ struct sweep_options {
 #define AT(member) offsetof(struct sweep_options, member)
 
 static const struct dpb_option rows[] = {
+        DPB_ROWS_CREW(struct sweep_options),
         DPB_ROW_OUT(struct sweep_options, "folder of the run; default runs/<UTC time>-<name>"),
         {.name = "resume",
          .type = DPB_OPT_TEXT,
@@ -126,7 +128,7 @@ static dpb_status judge_run(const char *folder, bool json)
 
 /* Continuing takes its plan from the run: anything else on the command line would be ignored. */
 static dpb_status resume(const struct dpb_registry *registry, const struct dpb_command_line *line,
-                         const struct sweep_options *o)
+                         const struct sweep_options *o, dpb_crew *crew)
 {
     if (line->argument_count > 0 || line->experiment.count > 0 || o->out[0]) {
         dpb_error("--resume continues a run with the plan it has; \"%s\" cannot take effect",
@@ -143,10 +145,11 @@ static dpb_status resume(const struct dpb_registry *registry, const struct dpb_c
         st = print_plan(&plan, o->json);
         goto out;
     }
-    DPB_TRY_GOTO(st, dpb_driver_preflight(registry, &plan), out);
+    DPB_TRY_GOTO(st, dpb_driver_preflight(registry, &plan, crew), out);
     struct dpb_execute_config execute = {.registry = registry,
                                          .plan = &plan,
                                          .folder = o->resume,
+                                         .crew = crew,
                                          .resume = true,
                                          .json = o->json};
     st = dpb_execute(&execute);
@@ -171,11 +174,12 @@ static dpb_status read_file(const struct dpb_registry *registry,
 }
 
 static dpb_status run(const struct dpb_registry *registry, const struct dpb_command_line *line,
-                      const void *options)
+                      const void *options, dpb_crew *crew)
 {
     const struct sweep_options *o = options;
     if (o->resume[0])
-        return resume(registry, line, o);
+        return resume(registry, line, o, crew);
+    struct dpb_settings settings = {0};
     struct dpb_sweep_file file = {0};
     struct dpb_targets targets = {.price = NAN};
     struct dpb_plan plan = {0};
@@ -184,29 +188,34 @@ static dpb_status run(const struct dpb_registry *registry, const struct dpb_comm
     struct dpb_plan_input input = {
             .registry = registry,
             .file = &file,
-            .flags = &line->experiment,
+            .flags = &settings,
             .sweep = true,
             .cores = dpb_host_cores(),
             .name = "sweep",
     };
     dpb_status st;
+    DPB_TRY_GOTO(
+            st,
+            dpb_crew_settings(crew, registry->options, &file, &line->experiment, true, &settings),
+            out);
     DPB_TRY_GOTO(st, read_targets(&file, &targets), out);
     DPB_TRY_GOTO(st, dpb_plan_build(&input, &plan), out);
     if (o->dry_run) {
         st = print_plan(&plan, o->json);
         goto out;
     }
-    DPB_TRY_GOTO(st, dpb_driver_preflight(registry, &plan), out);
+    DPB_TRY_GOTO(st, dpb_driver_preflight(registry, &plan, crew), out);
     DPB_TRY_GOTO(st, dpb_run_folder_new(o->out[0] ? o->out : NULL, plan.name, &folder), out);
     DPB_TRY_GOTO(st, keep_targets(&file, folder), out);
     dpb_info("%zu cells, %lld repeats, %zu launches, into %s", plan.cell_count,
              (long long)plan.repeats, plan.launch_count, folder);
     struct dpb_execute_config execute = {
-            .registry = registry, .plan = &plan, .folder = folder, .json = o->json};
+            .registry = registry, .plan = &plan, .folder = folder, .crew = crew, .json = o->json};
     st = dpb_execute(&execute);
     if (st != DPB_ERR_INTERRUPTED)
         DPB_KEEP(st, judge_run(folder, o->json));
 out:
+    dpb_settings_release(&settings);
     dpb_targets_release(&targets);
     free(folder);
     dpb_plan_release(&plan);
@@ -226,5 +235,6 @@ const struct dpb_verb dpb_verb_sweep = {
                     .table = &table,
                     .takes_experiment = true,
                     .max_arguments = 1},
-        .run = run,
+        .launch = run,
+        .crew_at = offsetof(struct sweep_options, crew),
 };

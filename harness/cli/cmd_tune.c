@@ -21,6 +21,7 @@
 #define COLUMNS_MAX (DPB_TUNE_KNOBS_MAX + 5)
 
 struct tune_options {
+    struct dpb_crew_options crew;
     char out[DPB_OPTION_TEXT_BYTES];
     int64_t budget;
     bool dry_run;
@@ -37,6 +38,7 @@ static const struct dpb_option rows[] = {
          .category = "Measurement",
          .unit = "launches",
          .help = "launches in all; a third of them compares the winner with the default"},
+        DPB_ROWS_CREW(struct tune_options),
         DPB_ROW_OUT(struct tune_options, "folder of the run; default runs/<UTC time>-tune"),
         {.name = "dry-run",
          .type = DPB_OPT_BOOL,
@@ -267,11 +269,11 @@ static dpb_status refuse_repeats(const struct dpb_settings *given)
 }
 
 static dpb_status measure(const struct dpb_registry *registry, const struct tune_options *o,
-                          struct dpb_tune *tune)
+                          dpb_crew *crew, struct dpb_tune *tune)
 {
     char *folder = NULL;
     struct dpb_driver_result result = {0};
-    DPB_TRY(dpb_driver_preflight(registry, &tune->plan));
+    DPB_TRY(dpb_driver_preflight(registry, &tune->plan, crew));
     DPB_TRY(dpb_memory_check_plan(registry, &tune->plan));
     DPB_TRY(dpb_run_folder_new(o->out[0] ? o->out : NULL, "tune", &folder));
     dpb_info("%zu candidates, at most %" PRId64 " launches, into %s", tune->plan.cell_count,
@@ -279,6 +281,7 @@ static dpb_status measure(const struct dpb_registry *registry, const struct tune
     struct dpb_driver_config driver = {
             .registry = registry,
             .folder = folder,
+            .crew = crew,
             .interrupted = dpb_interrupt_watch(),
             .progress = dpb_progress_show,
     };
@@ -297,21 +300,26 @@ static dpb_status measure(const struct dpb_registry *registry, const struct tune
 }
 
 static dpb_status run(const struct dpb_registry *registry, const struct dpb_command_line *line,
-                      const void *options)
+                      const void *options, dpb_crew *crew)
 {
     const struct tune_options *o = options;
+    struct dpb_settings settings = {0};
     const struct dpb_tune_input input = {
             .registry = registry,
-            .given = &line->experiment,
+            .given = &settings,
             .cores = dpb_host_cores(),
             .budget = o->budget,
     };
     struct dpb_tune tune = {0};
     DPB_TRY(refuse_repeats(&line->experiment));
-    dpb_status st = dpb_tune_prepare(&input, &tune);
+    dpb_status st =
+            dpb_crew_settings(crew, registry->options, NULL, &line->experiment, false, &settings);
     if (st == DPB_OK)
-        st = o->dry_run ? say(&tune, o->json) : measure(registry, o, &tune);
+        st = dpb_tune_prepare(&input, &tune);
+    if (st == DPB_OK)
+        st = o->dry_run ? say(&tune, o->json) : measure(registry, o, crew, &tune);
     dpb_tune_release(&tune);
+    dpb_settings_release(&settings);
     return st;
 }
 
@@ -328,5 +336,6 @@ const struct dpb_verb dpb_verb_tune = {
                             "fixes the setting.",
                     .table = &table,
                     .takes_experiment = true},
-        .run = run,
+        .launch = run,
+        .crew_at = offsetof(struct tune_options, crew),
 };

@@ -12,15 +12,17 @@
 #define STEPS_MAX 16
 
 struct verify_options {
+    struct dpb_crew_options crew;
     bool json;
 };
 
 static const struct dpb_option rows[] = {
+        DPB_ROWS_CREW(struct verify_options),
         DPB_ROW_JSON(struct verify_options, "print the checks as JSON"),
 };
 
-static const struct dpb_option_table table = {"command", "verify", rows, 1,
-                                              sizeof(struct verify_options)};
+static const struct dpb_option_table table = {
+        "command", "verify", rows, sizeof(rows) / sizeof(rows[0]), sizeof(struct verify_options)};
 
 static void say(void *ctx, const char *what)
 {
@@ -138,7 +140,7 @@ static dpb_status synchronise_statistics(const struct dpb_registry *registry,
 }
 
 static dpb_status verify_cells(const struct dpb_registry *registry, const struct dpb_plan *plan,
-                               bool json)
+                               dpb_crew *crew, bool json)
 {
     const volatile sig_atomic_t *interrupted = dpb_interrupt_watch();
     dpb_json *cells = dpb_json_array();
@@ -147,6 +149,7 @@ static dpb_status verify_cells(const struct dpb_registry *registry, const struct
         struct dpb_verify_config config = {
                 .registry = registry,
                 .config = plan->cells[i].config,
+                .crew = crew,
                 .interrupted = interrupted,
                 .progress = say,
                 .progress_ctx = plan->cells[i].label,
@@ -182,7 +185,7 @@ static dpb_status refuse_simulation(const struct dpb_registry *registry,
 }
 
 static dpb_status run(const struct dpb_registry *registry, const struct dpb_command_line *line,
-                      const void *options)
+                      const void *options, dpb_crew *crew)
 {
     const struct verify_options *o = options;
     struct dpb_settings settings = {0};
@@ -201,9 +204,9 @@ static dpb_status run(const struct dpb_registry *registry, const struct dpb_comm
     DPB_TRY_GOTO(st, dpb_plan_build(&input, &plan), out);
     DPB_TRY_GOTO(st, check_steps(&plan), out);
     DPB_TRY_GOTO(st, synchronise_statistics(registry, &line->experiment, &plan), out);
-    DPB_TRY_GOTO(st, dpb_driver_preflight(registry, &plan), out);
+    DPB_TRY_GOTO(st, dpb_driver_preflight(registry, &plan, crew), out);
     DPB_TRY_GOTO(st, dpb_memory_check_plan(registry, &plan), out);
-    st = verify_cells(registry, &plan, o->json);
+    st = verify_cells(registry, &plan, crew, o->json);
 out:
     dpb_plan_release(&plan);
     dpb_settings_release(&settings);
@@ -226,5 +229,6 @@ const struct dpb_verb dpb_verb_verify = {
                          "cells.",
                  .table = &table,
                  .takes_experiment = true},
-        .run = run,
+        .launch = run,
+        .crew_at = offsetof(struct verify_options, crew),
 };

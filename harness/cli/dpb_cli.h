@@ -6,12 +6,14 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "dpb_crew.h"
 #include "dpb_driver.h"
 #include "dpb_options.h"
 #include "dpb_plan.h"
 #include "dpb_registry.h"
 #include "dpb_run_folder.h"
 #include "dpb_status.h"
+#include "dpb_sweep_file.h"
 
 /* A verb: how it is parsed, and what it does. Returns the status that ends the program. */
 struct dpb_verb {
@@ -20,6 +22,11 @@ struct dpb_verb {
     const struct dpb_option_set *(*option_set)(const struct dpb_registry *registry);
     dpb_status (*run)(const struct dpb_registry *registry, const struct dpb_command_line *line,
                       const void *options);
+    /* in place of run, of verbs that launch ranks: `crew` is who starts them (NULL: this process),
+     * by the struct dpb_crew_options at `crew_at` of the options */
+    dpb_status (*launch)(const struct dpb_registry *registry, const struct dpb_command_line *line,
+                         const void *options, dpb_crew *crew);
+    size_t crew_at;
 };
 
 extern const struct dpb_verb dpb_verb_run;
@@ -48,6 +55,16 @@ const struct dpb_registry *dpb_registry_get(void);
 /* From here on SIGINT and SIGTERM set the returned flag instead of ending the program. */
 const volatile sig_atomic_t *dpb_interrupt_watch(void);
 
+/* Open the crew, launch, and close it. In a process that is not the driver: what the driver came to. */
+dpb_status dpb_crew_run(const struct dpb_verb *verb, const struct dpb_registry *registry,
+                        const struct dpb_command_line *line, const void *options);
+
+/* The flags, and as many ranks as the crew has where neither they nor the file (may be NULL) say
+ * how many; a sweep takes powers of two below, too. Caller releases `settings`. */
+dpb_status dpb_crew_settings(const dpb_crew *crew, const struct dpb_option_set *set,
+                             const struct dpb_sweep_file *file, const struct dpb_settings *flags,
+                             bool sweep, struct dpb_settings *settings);
+
 /* Progress of a run: one line that is redrawn on a terminal, plain lines otherwise. */
 void dpb_progress_show(void *ctx, const struct dpb_progress *progress);
 /* Clear the redrawn line before other output. */
@@ -59,7 +76,8 @@ struct dpb_execute_config {
     const struct dpb_plan *plan;
     const char *folder;
     bool resume;
-    bool json; /* print the summary as JSON instead of the table */
+    dpb_crew *crew; /* who starts the ranks; NULL: this process */
+    bool json;      /* print the summary as JSON instead of the table */
     void (*annotate)(void *ctx, const struct dpb_plan_launch *launch, dpb_json *record);
     void *annotate_ctx; /* as struct dpb_driver_config has it; may be NULL */
 };
@@ -85,6 +103,41 @@ dpb_status dpb_json_print(dpb_json *value);
         .name = "json", .type = DPB_OPT_BOOL, .offset = offsetof(struct_type, json),               \
         .default_text = "off", .category = "Output", .help = (text)                                \
     }
+
+/* Rows of the verbs that launch, for a member `crew` (struct dpb_crew_options). */
+#define DPB_ROW_CREW_TEXT(struct_type, member, name_text, text)                                    \
+    {                                                                                              \
+        .name = (name_text), .type = DPB_OPT_TEXT, .offset = offsetof(struct_type, crew.member),   \
+        .default_text = "", .category = "Hosts", .help = (text)                                    \
+    }
+#define DPB_ROWS_CREW(struct_type)                                                                 \
+    {.name = "launcher",                                                                           \
+     .type = DPB_OPT_ENUM,                                                                         \
+     .offset = offsetof(struct_type, crew.launcher),                                               \
+     .default_text = "local",                                                                      \
+     .choices = dpb_launcher_choices,                                                              \
+     .category = "Hosts",                                                                          \
+     .help = "who starts the ranks"},                                                              \
+            DPB_ROW_CREW_TEXT(struct_type, hosts, "hosts",                                         \
+                              "where mpirun or srun start ranks: node1:4,node2:4"),                \
+            DPB_ROW_CREW_TEXT(struct_type, hostfile, "hostfile",                                   \
+                              "the same from a file, as Open MPI and MPICH write it"),             \
+            DPB_ROW_CREW_TEXT(struct_type, interface, "interface",                                 \
+                              "what ranks on other hosts reach this process by: eth0, "            \
+                              "10.0.0.1 or 10.0.0.0/16"),                                          \
+            DPB_ROW_CREW_TEXT(struct_type, rendezvous, "rendezvous",                               \
+                              "where started processes meet: HOST:PORT of rank 0, or file:PATH"),  \
+            {.name = "rendezvous-timeout",                                                         \
+             .type = DPB_OPT_DURATION,                                                             \
+             .offset = offsetof(struct_type, crew.rendezvous_timeout_ns),                          \
+             .default_text = "2min",                                                               \
+             .min = 1e6,                                                                           \
+             .max = 86400e9,                                                                       \
+             .category = "Hosts",                                                                  \
+             .help = "how long started processes may take to meet"},                               \
+            DPB_ROW_CREW_TEXT(struct_type, launcher_args, "launcher-args",                         \
+                              "more words for mpirun or srun, such as \"--mpi=pmix\"")
+extern const struct dpb_choice dpb_launcher_choices[];
 
 /* The default sweep, bench/sweeps/quick.yaml. */
 extern const char dpb_quick_sweep[];

@@ -107,6 +107,7 @@ dpb_status dpb_execute(const struct dpb_execute_config *config)
             .plan = config->plan,
             .folder = config->folder,
             .resume = config->resume,
+            .crew = config->crew,
             .interrupted = dpb_interrupt_watch(),
             .progress = dpb_progress_show,
             .annotate = config->annotate,

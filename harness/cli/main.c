@@ -66,7 +66,8 @@ static dpb_status run_verb(const struct dpb_verb *verb, int argc, char **argv)
             verb->option_set ? verb->option_set(registry) : registry->options;
     dpb_status st = dpb_command_line_parse(&verb->command, set, argc, argv, options, &line);
     if (st == DPB_OK && !line.help)
-        st = verb->run(registry, &line, options);
+        st = verb->launch ? dpb_crew_run(verb, registry, &line, options)
+                          : verb->run(registry, &line, options);
     dpb_settings_release(&line.experiment);
     return st;
 }

@@ -471,10 +471,42 @@ static dpb_status make_cells(struct bench *b)
     return check_effect(b);
 }
 
+/* Where ranks will be decides what a node is, unless the user says otherwise. */
+static dpb_status place(const struct bench *b, dpb_config *config)
+{
+    const struct dpb_comm_bench_options *o = dpb_config_struct(config, "experiment");
+    const bool given = dpb_config_is_explicit(config, "ranks-per-node");
+    struct dpb_world world;
+    dpb_status st = DPB_OK;
+    DPB_TRY(dpb_crew_map(b->config->crew, (int)o->ranks, given ? (int)o->ranks_per_node : 0,
+                         &world));
+    if (!given && world.ranks_per_node > 0)
+        st = set_int(config, "ranks-per-node", world.ranks_per_node);
+    if (st == DPB_OK && world.nodes > 1)
+        dpb_world_print(&world);
+    dpb_world_release(&world);
+    return st;
+}
+
+static dpb_status check_parts(const struct bench *b, dpb_config *config)
+{
+    const struct dpb_comm_bench_options *o = dpb_config_struct(config, "experiment");
+    const struct dpb_registry *registry = b->config->registry;
+    const int ranks = (int)o->ranks;
+    if (!b->config->crew) {
+        DPB_TRY(dpb_crew_check_alone());
+        return dpb_registry_check_parts(registry, o->device, o->comm, o->ranks);
+    }
+    DPB_TRY(dpb_registry_check_pair(registry, o->device, o->comm));
+    DPB_TRY(dpb_crew_check_comm(b->config->crew, o->comm,
+                                dpb_registry_comm(registry, o->comm)->flags & DPB_COMM_SEGMENT,
+                                b->cell_count, ranks, ranks));
+    return place(b, config);
+}
+
 /* Parts that are not there, and buffers that do not fit, are found before anything is made. */
 static dpb_status preflight(const struct bench *b)
 {
-    const struct dpb_registry *registry = b->config->registry;
     int64_t most_bytes = 0, limit_bytes = dpb_memory_available("");
     for (size_t i = 0; i < b->row_count; i++) {
         int64_t bytes = b->rows[i].count * (int64_t)dpb_dtype_bytes(b->rows[i].dtype);
@@ -485,8 +517,7 @@ static dpb_status preflight(const struct bench *b)
                 dpb_config_struct(b->cells[i].config, "experiment");
         if (is_sim(b->cells[i].config))
             continue;
-        DPB_TRY(dpb_driver_check_launched_once());
-        DPB_TRY(dpb_registry_check_parts(registry, o->device, o->comm, o->ranks));
+        DPB_TRY(check_parts(b, b->cells[i].config));
         if (most_bytes <= limit_bytes / o->ranks)
             continue;
         char each[DPB_UNIT_TEXT_BYTES], limit[DPB_UNIT_TEXT_BYTES];
@@ -541,6 +572,7 @@ static dpb_json *record_new(const struct bench *b, size_t cell, dpb_status st, c
     dpb_json_set(record, "tool", dpb_tool_json());
     dpb_json_set_string(record, "time_utc", now);
     dpb_json_set(record, "host", dpb_json_copy(b->host));
+    dpb_json_set(record, "launcher", dpb_crew_json(b->config->crew));
     dpb_json_set_int(record, "ranks", o->ranks);
     return record;
 }
@@ -779,6 +811,7 @@ static dpb_status run_cell(struct bench *b, size_t cell)
     dpb_json *job = comm_bench_job(b->cells[cell].config, rows_here, b->row_count);
     struct dpb_launch_config launch = {
             .ranks = (int)o->ranks,
+            .crew = b->config->crew,
             .job = job,
             .timeout_ns = o->timeout_ns,
             .stall_timeout_ns = o->stall_timeout_ns,

@@ -4,6 +4,7 @@
 
 #include <stdint.h>
 
+#include "dpb_crew.h"
 #include "dpb_json.h"
 #include "dpb_launcher.h"
 #include "dpb_memory.h"
@@ -37,6 +38,7 @@ struct dpb_cell_outcome {
     const dpb_json *sections; /* dpb_simulator.run(); NULL where it failed */
     const struct dpb_launch_result *result;
     const dpb_json *host;               /* dpb_host_json() */
+    const dpb_crew *crew;               /* who started the ranks; NULL: the driver itself */
     const struct dpb_attempt *attempts; /* all launches of this cell and repeat */
     int attempt_count;
     int attempt_used;

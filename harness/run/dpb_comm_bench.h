@@ -19,6 +19,7 @@
 #include <stdint.h>
 
 #include "dpb_comm.h"
+#include "dpb_crew.h"
 #include "dpb_json.h"
 #include "dpb_network.h"
 #include "dpb_options.h"
@@ -83,6 +84,7 @@ struct dpb_comm_bench_machines {
 struct dpb_comm_bench_config {
     const struct dpb_registry *registry;
     const struct dpb_settings *settings; /* the command line */
+    dpb_crew *crew;                      /* who starts the ranks; NULL: this process. Borrowed */
     const char *out;                     /* folder, or NULL: runs/<UTC time>-comm */
     const volatile sig_atomic_t *interrupted;
     int cores;

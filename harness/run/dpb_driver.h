@@ -7,6 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "dpb_crew.h"
 #include "dpb_plan.h"
 #include "dpb_registry.h"
 #include "dpb_status.h"
@@ -34,6 +35,7 @@ struct dpb_driver_config {
     const struct dpb_registry *registry;
     const struct dpb_plan *plan;
     const char *folder; /* the run's, made by dpb_run_folder_new() or resumed */
+    dpb_crew *crew;     /* who starts the ranks; NULL: this process. Borrowed */
     bool resume;        /* skip what its records already hold with status ok */
     const volatile sig_atomic_t *interrupted;
     void (*progress)(void *ctx, const struct dpb_progress *progress); /* may be NULL */
@@ -48,11 +50,11 @@ struct dpb_driver_result {
     char first_reason[1024];         /* of the first launch that is not ok */
 };
 
-/* DPB_ERR_UNAVAILABLE, logged, when a launcher such as mpirun started more than this process. */
-dpb_status dpb_driver_check_launched_once(void);
-
-/* Are the parts of all cells available here, and the data set? Logged; nothing is run. */
-dpb_status dpb_driver_preflight(const struct dpb_registry *registry, const struct dpb_plan *plan);
+/* Are the parts of all cells available here, and the data set? Can the crew (NULL: this process)
+ * start the ranks, and are there hosts enough? Then the mapping is printed where there are several,
+ * and cells that were not told how many ranks a node has are told. Logged; nothing is run. */
+dpb_status dpb_driver_preflight(const struct dpb_registry *registry, const struct dpb_plan *plan,
+                                const dpb_crew *crew);
 
 /* Run the plan. A cell that does not fit into memory is recorded as skipped; that is not ok either
  * (DPB_ERR_NO_MEMORY): a result is missing. DPB_OK when every launch is ok; else the status of the

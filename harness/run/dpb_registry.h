@@ -70,6 +70,8 @@ dpb_status dpb_registry_use_recorder(const struct dpb_registry *registry, const 
 /* Can `ranks` ranks run on that device of this machine with that comm? Host memory and device
  * memory that do not meet: DPB_ERR_USAGE. What is not available, or devices for fewer ranks:
  * DPB_ERR_UNAVAILABLE. Logged. */
+dpb_status dpb_registry_check_pair(const struct dpb_registry *registry, const char *device,
+                                   const char *comm);
 dpb_status dpb_registry_check_parts(const struct dpb_registry *registry, const char *device,
                                     const char *comm, int64_t ranks);
 

@@ -4,6 +4,7 @@
 
 #include <stdbool.h>
 
+#include "dpb_crew.h"
 #include "dpb_json.h"
 #include "dpb_plan.h"
 #include "dpb_registry.h"
@@ -39,6 +40,7 @@ struct dpb_manifest {
     const char *state; /* running, complete, failed, interrupted */
     const dpb_json *host;
     const struct dpb_plan *plan;
+    const dpb_crew *crew; /* NULL: the driver itself */
 };
 
 /* Write or replace the manifest, atomically. Errors are logged. */

@@ -31,6 +31,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "dpb_crew.h"
 #include "dpb_options.h"
 #include "dpb_registry.h"
 #include "dpb_status.h"
@@ -68,6 +69,7 @@ struct dpb_verify_result {
 struct dpb_verify_config {
     const struct dpb_registry *registry;
     const dpb_config *config; /* resolved, N ranks */
+    dpb_crew *crew;           /* who starts the ranks; NULL: this process. Borrowed */
     const volatile sig_atomic_t *interrupted;
     void (*progress)(void *ctx, const char *what); /* may be NULL */
     void *progress_ctx;

@@ -12,7 +12,6 @@
 #include "dpb_dataset.h"
 #include "dpb_experiment.h"
 #include "dpb_host.h"
-#include "dpb_launched.h"
 #include "dpb_launcher.h"
 #include "dpb_log.h"
 #include "dpb_memory.h"
@@ -92,29 +91,6 @@ static dpb_status check_steps(const struct dpb_experiment *e, int64_t samples)
     return DPB_OK;
 }
 
-/* `mpirun -np 16 dpbench run` would be sixteen runs that disturb one another, each of them alone in
- * its world. */
-dpb_status dpb_driver_check_launched_once(void)
-{
-    struct dpb_launched launched;
-    char why[256];
-    dpb_status st = dpb_launched_find(&launched, why, sizeof(why));
-    if (st < 0) {
-        dpb_error("cannot tell how many processes were started: %s", why);
-        dpb_log_hint("unset the variables of the launcher that did not start this process");
-        return st;
-    }
-    if (launched.size == 1)
-        return DPB_OK;
-    dpb_error("launched as %d processes (%s), but this one's world size is 1: dpbench starts its "
-              "ranks itself",
-              launched.size, launched.size_variable);
-    dpb_log_hint("start it once, and give --ranks; or give --launcher none, for one rank in each "
-                 "process; where the variable is a mistake: env -u %s dpbench ...",
-                 launched.size_variable);
-    return DPB_ERR_UNAVAILABLE;
-}
-
 static bool same_data(const struct dpb_experiment *a, const struct dpb_experiment *b)
 {
     bool dealt = a->data == DPB_DATA_PACKED || a->sharding == DPB_SHARDING_SHARDS;
@@ -123,16 +99,83 @@ static bool same_data(const struct dpb_experiment *a, const struct dpb_experimen
            (!dealt || a->ranks == b->ranks);
 }
 
-dpb_status dpb_driver_preflight(const struct dpb_registry *registry, const struct dpb_plan *plan)
+/* ---- a crew ---- */
+
+/* Where ranks will be decides what a node is, unless the user says otherwise. */
+static dpb_status place_cell(const dpb_crew *crew, dpb_config *config, struct dpb_world *world)
 {
-    DPB_TRY(dpb_driver_check_launched_once());
+    const struct dpb_experiment *e = dpb_config_struct(config, "experiment");
+    const bool given = dpb_config_is_explicit(config, "ranks-per-node");
+    char text[32];
+    DPB_TRY(dpb_crew_map(crew, (int)e->ranks, given ? (int)e->ranks_per_node : 0, world));
+    if (given || world->ranks_per_node == 0)
+        return DPB_OK;
+    snprintf(text, sizeof(text), "%d", world->ranks_per_node);
+    return dpb_config_set(config, "ranks-per-node", text);
+}
+
+/* Launches of cells with that comm. */
+static size_t launches_with(const struct dpb_plan *plan, const char *comm)
+{
+    size_t count = 0;
+    for (size_t n = 0; n < plan->launch_count; n++) {
+        const struct dpb_experiment *e =
+                dpb_config_struct(plan->cells[plan->order[n].cell].config, "experiment");
+        count += strcmp(e->comm, comm) == 0;
+    }
+    return count;
+}
+
+static dpb_status check_crew_cell(const struct dpb_registry *registry, const struct dpb_plan *plan,
+                                  const dpb_crew *crew, const dpb_config *config)
+{
+    const struct dpb_experiment *e = dpb_config_struct(config, "experiment");
+    const struct dpb_comm_ops *comm = dpb_registry_comm(registry, e->comm);
+    if (dpb_registry_is_virtual(registry, e->device)) {
+        dpb_error("--launcher %s cannot take effect: --device %s starts no ranks",
+                  dpb_launcher_text(dpb_crew_kind(crew)), e->device);
+        dpb_log_hint("leave one of the two out");
+        return DPB_ERR_USAGE;
+    }
+    return dpb_crew_check_comm(crew, e->comm, comm->flags & DPB_COMM_SEGMENT,
+                               launches_with(plan, e->comm), (int)e->ranks, (int)e->ranks);
+}
+
+static dpb_status crew_preflight(const struct dpb_registry *registry, const struct dpb_plan *plan,
+                                 const dpb_crew *crew)
+{
+    struct dpb_world widest = {0};
+    dpb_status st = DPB_OK;
+    for (size_t i = 0; st == DPB_OK && i < plan->cell_count; i++) {
+        struct dpb_world world = {0};
+        st = check_crew_cell(registry, plan, crew, plan->cells[i].config);
+        if (st == DPB_OK)
+            st = place_cell(crew, plan->cells[i].config, &world);
+        if (st == DPB_OK && world.ranks > widest.ranks) {
+            dpb_world_release(&widest);
+            widest = world;
+        } else {
+            dpb_world_release(&world);
+        }
+    }
+    if (st == DPB_OK && widest.nodes > 1)
+        dpb_world_print(&widest);
+    dpb_world_release(&widest);
+    return st;
+}
+
+dpb_status dpb_driver_preflight(const struct dpb_registry *registry, const struct dpb_plan *plan,
+                                const dpb_crew *crew)
+{
+    DPB_TRY(crew ? crew_preflight(registry, plan, crew) : dpb_crew_check_alone());
     const struct dpb_experiment *checked = NULL;
     const struct dpb_model *checked_model = NULL;
     int64_t samples = 0;
     for (size_t i = 0; i < plan->cell_count; i++) {
         const dpb_config *config = plan->cells[i].config;
         const struct dpb_experiment *e = dpb_config_struct(config, "experiment");
-        DPB_TRY(dpb_registry_check_parts(registry, e->device, e->comm, e->ranks));
+        DPB_TRY(crew ? dpb_registry_check_pair(registry, e->device, e->comm)
+                     : dpb_registry_check_parts(registry, e->device, e->comm, e->ranks));
         if (dpb_registry_is_virtual(registry, e->device))
             continue; /* there is no data set */
         const struct dpb_model *model = dpb_registry_workload(registry, e->workload)
@@ -169,7 +212,7 @@ static dpb_status find_done(struct driver *d)
 
 static dpb_status write_manifest(const struct driver *d, const char *state)
 {
-    struct dpb_manifest manifest = {d->run_id, state, d->host, d->config->plan};
+    struct dpb_manifest manifest = {d->run_id, state, d->host, d->config->plan, d->config->crew};
     return dpb_manifest_write(d->config->folder, &manifest);
 }
 
@@ -188,6 +231,8 @@ static dpb_status driver_open(struct driver *d)
     /* On a machine that stays busy retries only cost time: a tenth of the launches is enough to
      * step over a short disturbance. */
     d->noise_retries_left = (int64_t)config->plan->launch_count / 10 + 2;
+    if (dpb_crew_is_started(config->crew) && launches_with(config->plan, "mpi") > 0)
+        d->noise_retries_left = 0; /* MPI does not start again in processes that are there */
     d->start_ns = dpb_clock_now_ns();
     d->progress = (struct dpb_progress){.total = config->plan->launch_count, .eta_ns = -1};
     return dpb_probe_open(NULL, 0, &d->probe);
@@ -402,6 +447,7 @@ static dpb_status run_launch(struct driver *d, size_t n)
     dpb_json *job_json = dpb_job_to_json(&job);
     struct dpb_launch_config launch = {
             .ranks = (int)e->ranks,
+            .crew = d->config->crew,
             .job = job_json,
             .timeout_ns = e->timeout_ns,
             .stall_timeout_ns = e->stall_timeout_ns,
@@ -451,6 +497,7 @@ static dpb_status run_launch(struct driver *d, size_t n)
             .sections = sections,
             .result = &result,
             .host = d->host,
+            .crew = d->config->crew,
             .attempts = attempts,
             .attempt_count = count,
             .attempt_used = used,

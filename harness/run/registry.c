@@ -134,6 +134,15 @@ static dpb_status check_memory(const struct dpb_device_ops *device, const struct
     return DPB_ERR_USAGE;
 }
 
+dpb_status dpb_registry_check_pair(const struct dpb_registry *registry, const char *device_name,
+                                   const char *comm_name)
+{
+    const struct dpb_device_ops *device = dpb_registry_device(registry, device_name);
+    const struct dpb_comm_ops *comm = dpb_registry_comm(registry, comm_name);
+    DPB_TRY(check_virtual(device, comm));
+    return check_memory(device, comm);
+}
+
 dpb_status dpb_registry_check_parts(const struct dpb_registry *registry, const char *device_name,
                                     const char *comm_name, int64_t ranks)
 {
@@ -141,8 +150,7 @@ dpb_status dpb_registry_check_parts(const struct dpb_registry *registry, const c
     const struct dpb_comm_ops *comm = dpb_registry_comm(registry, comm_name);
     const struct dpb_module *module;
     char why[WHY_BYTES] = "";
-    DPB_TRY(check_virtual(device, comm));
-    DPB_TRY(check_memory(device, comm));
+    DPB_TRY(dpb_registry_check_pair(registry, device_name, comm_name));
     if (device->probe(why, sizeof(why)) < 0)
         return refuse("device", device_name, why);
     if (comm->probe(why, sizeof(why)) < 0)

@@ -115,6 +115,7 @@ dpb_status dpb_manifest_write(const char *folder, const struct dpb_manifest *man
     dpb_json_set_string(json, "written_utc", now);
     dpb_json_set(json, "tool", dpb_tool_json());
     dpb_json_set(json, "host", dpb_json_copy(manifest->host));
+    dpb_json_set(json, "launcher", dpb_crew_json(manifest->crew));
     dpb_json_set(json, "plan", dpb_plan_to_json(manifest->plan));
     dpb_status st = dpb_json_write_file(json, path);
     dpb_json_free(json);

@@ -71,6 +71,7 @@ static dpb_status train(const struct verifier *v, const struct dpb_job *job,
     dpb_json *json = dpb_job_to_json(job);
     struct dpb_launch_config launch = {
             .ranks = (int)e->ranks,
+            .crew = v->config->crew,
             .job = json,
             .timeout_ns = e->timeout_ns,
             .stall_timeout_ns = e->stall_timeout_ns,
