@@ -44,6 +44,9 @@ struct dpb_launch_config {
     int ranks;
     dpb_crew *crew;           /* who starts the ranks; NULL: they are forked here. Borrowed */
     const dpb_json *job;      /* sent to every rank, with "rank" and "size" added; borrowed */
+    int ranks_per_node;       /* with a crew: on every host; 0: as it has slots */
+    int64_t start_timeout_ns; /* with a crew: for all ranks to come; 0: stall_timeout_ns */
+    int64_t silence_ns;       /* with a crew: instead of DPB_LAUNCHER_SILENCE_NS; 0: that */
     int64_t timeout_ns;       /* for the whole launch */
     int64_t stall_timeout_ns; /* without progress of the slowest rank */
     bool wants_bulk;          /* there are large results */

@@ -187,21 +187,21 @@ static void exit_text(int wait_status, const char *when, char *text, size_t text
         snprintf(text, text_bytes, "exited with code %d%s", WEXITSTATUS(wait_status), when);
 }
 
-static void how_it_ended(struct launch *l, int r, char how[LAUNCH_HOW_BYTES])
+static void how_it_ended(struct launch *l, int r, char how[LAUNCH_TEXT_BYTES])
 {
     struct child *child = &((struct local *)l->own)->child[r];
     if (reap(child, dpb_clock_now_ns() + 1000000000))
         exit_text(child->wait_status, WIFSIGNALED(child->wait_status) ? "" : " without a result",
-                  how, LAUNCH_HOW_BYTES);
+                  how, LAUNCH_TEXT_BYTES);
     else
-        snprintf(how, LAUNCH_HOW_BYTES, "closed its channel");
+        snprintf(how, LAUNCH_TEXT_BYTES, "closed its channel");
 }
 
-/* From /proc/<pid>/stat. */
-static char state(const struct launch *l, int r)
+/* R, S, T, Z ...: its state in /proc/<pid>/stat; '?' when it cannot be read. */
+static char process_state(long pid)
 {
     char path[64], text[512];
-    snprintf(path, sizeof(path), "/proc/%ld/stat", l->rank[r].pid);
+    snprintf(path, sizeof(path), "/proc/%ld/stat", pid);
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
         return '?';
@@ -214,6 +214,12 @@ static char state(const struct launch *l, int r)
     return end && end[1] == ' ' ? end[2] : '?';
 }
 
+static bool is_stopped(const struct launch *l, int r, char how[LAUNCH_TEXT_BYTES])
+{
+    snprintf(how, LAUNCH_TEXT_BYTES, "is stopped (SIGSTOP?)");
+    return process_state(l->rank[r].pid) == 'T';
+}
+
 /* ---- end ---- */
 
 static dpb_status see_off(struct launch *l)
@@ -222,7 +228,7 @@ static dpb_status see_off(struct launch *l)
     int64_t deadline_ns = dpb_clock_now_ns() + REAP_NS;
     for (int r = 0; r < l->config->ranks; r++) {
         struct child *child = &own->child[r];
-        char how[LAUNCH_HOW_BYTES];
+        char how[LAUNCH_TEXT_BYTES];
         if (!reap(child, deadline_ns)) {
             dpb_warn("rank %d (pid %d) does not end after its result, and is killed", r,
                      (int)child->pid);
@@ -262,7 +268,7 @@ static void end(struct launch *l)
 const struct launch_way launch_local = {
         .start = start,
         .how_it_ended = how_it_ended,
-        .state = state,
+        .is_stopped = is_stopped,
         .see_off = see_off,
         .end = end,
 };

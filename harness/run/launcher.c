@@ -11,16 +11,15 @@
 #include <unistd.h>
 
 #include "dpb_board.h"
-#include "dpb_channel.h"
 #include "dpb_clock.h"
-#include "dpb_comm.h"
 #include "dpb_log.h"
 #include "dpb_units.h"
 #include "launch.h"
 
-#define POLL_MS  50
-#define TICK_NS  100000000ll
-#define GRACE_NS 300000000ll /* for other ranks' errors to arrive, to find the root cause */
+#define POLL_MS     50
+#define TICK_NS     100000000ll
+#define LISTED_MOST 16
+#define GRACE_NS    300000000ll /* for other ranks' errors to arrive, to find the root cause */
 
 dpb_status launch_memory_file(const char *name, size_t bytes, int *fd)
 {
@@ -36,8 +35,6 @@ dpb_status launch_memory_file(const char *name, size_t bytes, int *fd)
     return DPB_ERR_NO_MEMORY;
 }
 
-/* ---- watch ---- */
-
 void launch_say(struct launch *l, const char *format, ...)
 {
     if (l->result->reason[0])
@@ -48,63 +45,139 @@ void launch_say(struct launch *l, const char *format, ...)
     va_end(args);
 }
 
-static dpb_status rank_is_gone(struct launch *l, int r)
+const char *launch_name(const struct launch *l, int r, char name[LAUNCH_NAME_BYTES])
+{
+    const struct launch_rank *rank = &l->rank[r];
+    snprintf(name, LAUNCH_NAME_BYTES, "rank %d (pid %ld%s%s)", r, rank->pid,
+             rank->host ? " on " : "", rank->host ? rank->host : "");
+    return name;
+}
+
+dpb_status launch_check_interrupt(struct launch *l)
+{
+    const volatile sig_atomic_t *interrupted = l->config->interrupted;
+    if (!interrupted || !*interrupted)
+        return DPB_OK;
+    launch_say(l, "interrupted by signal %d (%s)", (int)*interrupted, strsignal((int)*interrupted));
+    return DPB_ERR_INTERRUPTED;
+}
+
+/* ---- messages ---- */
+
+static void take_message(struct launch_rank *rank, dpb_json *message)
+{
+    const char *type = dpb_json_as_string(dpb_json_get(message, "type"), "");
+    if (strcmp(type, "result") == 0) {
+        dpb_json_free(rank->result);
+        rank->result = message;
+        return;
+    }
+    rank->error = (dpb_status)dpb_json_as_int(dpb_json_get(message, "status"), DPB_ERR_INTERNAL);
+    rank->ended = dpb_json_as_bool(dpb_json_get(message, "ended"), false);
+    snprintf(rank->error_text, sizeof(rank->error_text), "%s",
+             dpb_json_as_string(dpb_json_get(message, "text"), ""));
+    dpb_json_free(message);
+}
+
+static dpb_status take_frame(struct launch *l, int r, const struct dpb_frame *frame)
+{
+    dpb_json *message = NULL;
+    char why[256];
+    if (frame->kind != DPB_FRAME_MESSAGE)
+        return l->way->frame ? l->way->frame(l, r, frame) : DPB_ERR_CORRUPT;
+    DPB_TRY(dpb_json_parse(frame->bytes, frame->count, &message, why));
+    take_message(&l->rank[r], message);
+    return DPB_OK;
+}
+
+static dpb_status take_frames(struct launch *l, int r)
 {
     struct launch_rank *rank = &l->rank[r];
-    char where[96], how[LAUNCH_HOW_BYTES];
+    struct dpb_frame frame;
+    dpb_status st;
+    while ((st = dpb_inbox_peek(&rank->inbox, &frame)) == DPB_OK) {
+        DPB_TRY(take_frame(l, r, &frame));
+        dpb_inbox_drop(&rank->inbox, &frame);
+    }
+    return st;
+}
+
+static void close_channel(struct launch_rank *rank, int why)
+{
+    close(rank->fd);
+    rank->fd = -1;
+    if (rank->result || rank->error != DPB_OK)
+        return;
+    rank->lost_ns = dpb_clock_now_ns();
+    rank->lost_errno = why;
+}
+
+dpb_status launch_take(struct launch *l, int r)
+{
+    struct launch_rank *rank = &l->rank[r];
+    char name[LAUNCH_NAME_BYTES];
+    const size_t before = rank->inbox.length;
+    if (rank->fd < 0)
+        return DPB_OK;
+    dpb_status open = dpb_inbox_fill(rank->fd, &rank->inbox);
+    const int why = errno;
+    if (rank->inbox.length > before)
+        rank->heard_ns = dpb_clock_now_ns();
+    dpb_status taken = take_frames(l, r);
+    if (taken < 0) {
+        launch_say(l, "%s sent a message that cannot be read", launch_name(l, r, name));
+        dpb_error("%s", l->result->reason);
+        return taken;
+    }
+    if (open == DPB_END)
+        close_channel(rank, why);
+    return open < 0 ? open : DPB_OK;
+}
+
+void launch_flush(struct launch *l, int r)
+{
+    struct launch_rank *rank = &l->rank[r];
+    if (rank->fd >= 0 && rank->outbox.length > 0)
+        (void)dpb_outbox_flush(rank->fd, &rank->outbox); /* who is gone is found by reading */
+}
+
+/* ---- verdicts ---- */
+
+/* What the ranks that have reported an error say: who was missing where. */
+static void list_errors(const struct launch *l, int but)
+{
+    char name[LAUNCH_NAME_BYTES];
+    int listed = 0;
+    for (int r = 0; r < l->config->ranks && listed < LISTED_MOST; r++)
+        if (r != but && l->rank[r].error != DPB_OK && !l->rank[r].ended && ++listed)
+            dpb_info("  %s: %s", launch_name(l, r, name), l->rank[r].error_text);
+}
+
+static dpb_status rank_is_gone(struct launch *l, int r)
+{
+    char name[LAUNCH_NAME_BYTES], where[96], how[LAUNCH_TEXT_BYTES];
     dpb_board_text(&l->board[r], where, sizeof(where));
     l->way->how_it_ended(l, r, how);
-    launch_say(l, "rank %d (pid %ld) %s in %s", r, rank->pid, how, where);
+    launch_say(l, "%s %s in %s%s%s", launch_name(l, r, name), how, where,
+               l->crew_how[0] ? "; " : "", l->crew_how);
     dpb_error("%s%s", l->result->reason,
               l->config->ranks > 1 ? "; the other ranks were ended" : "");
     dpb_log_hint(
             "its own messages stand above; `dmesg` tells whether the kernel killed it for want "
             "of memory");
+    list_errors(l, r);
     return DPB_ERR_RANK_FAILED;
-}
-
-static dpb_status take_messages(struct launch *l, int r)
-{
-    struct launch_rank *rank = &l->rank[r];
-    dpb_status open = dpb_inbox_fill(rank->fd, &rank->inbox), taken;
-    dpb_json *message = NULL;
-    while ((taken = dpb_inbox_take(&rank->inbox, &message)) == DPB_OK) {
-        const char *type = dpb_json_as_string(dpb_json_get(message, "type"), "");
-        if (strcmp(type, "result") == 0) {
-            dpb_json_free(rank->result);
-            rank->result = message;
-            message = NULL;
-        } else {
-            rank->error =
-                    (dpb_status)dpb_json_as_int(dpb_json_get(message, "status"), DPB_ERR_INTERNAL);
-            snprintf(rank->error_text, sizeof(rank->error_text), "%s",
-                     dpb_json_as_string(dpb_json_get(message, "text"), ""));
-        }
-        dpb_json_free(message);
-        message = NULL;
-    }
-    if (taken < 0) {
-        launch_say(l, "rank %d (pid %ld) sent a message that cannot be read", r, rank->pid);
-        dpb_error("%s", l->result->reason);
-        return taken;
-    }
-    if (open == DPB_END && !rank->result && rank->error == DPB_OK)
-        return rank_is_gone(l, r);
-    if (open == DPB_END) {
-        close(rank->fd);
-        rank->fd = -1;
-    }
-    return open < 0 ? open : DPB_OK;
 }
 
 /* The rank that keeps the others waiting: a stopped one, else the one that is least far. */
 static int find_culprit(const struct launch *l)
 {
+    char how[LAUNCH_TEXT_BYTES];
     int worst = -1;
     for (int r = 0; r < l->config->ranks; r++) {
         if (l->rank[r].result)
             continue;
-        if (l->way->state(l, r) == 'T')
+        if (l->way->is_stopped(l, r, how))
             return r;
         const struct dpb_board_line *line = &l->board[r];
         if (worst < 0 || line->step < l->board[worst].step ||
@@ -114,58 +187,88 @@ static int find_culprit(const struct launch *l)
     return worst;
 }
 
+void launch_list(const struct launch *l)
+{
+    char name[LAUNCH_NAME_BYTES], where[96], how[LAUNCH_TEXT_BYTES];
+    const int ranks = l->config->ranks, shown = ranks > LISTED_MOST ? LISTED_MOST : ranks;
+    for (int r = 0; r < shown; r++) {
+        dpb_board_text(&l->board[r], where, sizeof(where));
+        const bool stopped = l->way->is_stopped(l, r, how);
+        dpb_info("  %s: %s%s%s", launch_name(l, r, name), l->rank[r].result ? "done" : where,
+                 stopped ? ", " : "", stopped ? how : "");
+    }
+    if (ranks > shown)
+        dpb_info("  and %d more", ranks - shown);
+    list_errors(l, -1);
+}
+
 static dpb_status timed_out(struct launch *l, const char *option, int64_t limit_ns)
 {
-    char where[96], limit[DPB_UNIT_TEXT_BYTES];
+    char name[LAUNCH_NAME_BYTES], where[96], limit[DPB_UNIT_TEXT_BYTES], how[LAUNCH_TEXT_BYTES];
     bool stalled = strcmp(option, "stall-timeout") == 0;
     int r = find_culprit(l);
     dpb_format_duration(limit_ns, limit, sizeof(limit));
     if (r < 0) {
         launch_say(l, "the ranks did not end within --%s %s", option, limit);
     } else {
-        char state = l->way->state(l, r);
+        if (!l->way->is_stopped(l, r, how))
+            snprintf(how, sizeof(how), stalled ? "makes no progress" : "is still at work");
         dpb_board_text(&l->board[r], where, sizeof(where));
-        launch_say(l, "rank %d (pid %ld) %s in %s: --%s %s is over", r, l->rank[r].pid,
-                   state == 'T' ? "is stopped (SIGSTOP?)"
-                   : stalled    ? "makes no progress"
-                                : "is still at work",
-                   where, option, limit);
+        launch_say(l, "%s %s in %s: --%s %s is over", launch_name(l, r, name), how, where, option,
+                   limit);
     }
     dpb_error("%s; all ranks were ended", l->result->reason);
-    for (int i = 0; i < l->config->ranks; i++) {
-        dpb_board_text(&l->board[i], where, sizeof(where));
-        dpb_info("  rank %d (pid %ld, state %c): %s", i, l->rank[i].pid, l->way->state(l, i),
-                 l->rank[i].result ? "done" : where);
-    }
     dpb_log_hint(stalled ? "a slow machine needs a larger --%s; a stopped or dead rank needs a "
                            "look at its host"
                          : "fewer --steps, or a larger --%s, which is for a whole launch",
                  option);
+    launch_list(l);
     return DPB_ERR_TIMEOUT;
 }
 
-/* The status to report when ranks reported errors: the one that is no echo of another's. */
-static dpb_status root_cause(struct launch *l)
+/* How much an error says about what went wrong: one that follows from another rank's less, and
+ * one of a rank that was ended for another's sake least. 0: there is none. */
+static int weight(const struct launch_rank *rank)
 {
-    int root = -1;
-    for (int r = 0; r < l->config->ranks; r++) {
-        if (l->rank[r].error == DPB_OK)
-            continue;
-        bool echo = l->rank[r].error == DPB_ERR_RANK_FAILED || l->rank[r].error == DPB_ERR_TIMEOUT;
-        bool root_is_echo = root >= 0 && (l->rank[root].error == DPB_ERR_RANK_FAILED ||
-                                          l->rank[root].error == DPB_ERR_TIMEOUT);
-        if (root < 0 || (root_is_echo && !echo))
-            root = r;
-    }
-    if (root < 0)
-        return DPB_OK;
-    char where[96];
-    dpb_board_text(&l->board[root], where, sizeof(where));
-    launch_say(l, "rank %d (pid %ld) failed in %s: %s", root, l->rank[root].pid, where,
-               l->rank[root].error_text);
-    dpb_error("%s", l->result->reason);
-    return l->rank[root].error;
+    if (rank->error == DPB_OK)
+        return 0;
+    if (rank->ended)
+        return 1;
+    return rank->error == DPB_ERR_RANK_FAILED || rank->error == DPB_ERR_TIMEOUT ? 2 : 3;
 }
+
+static dpb_status rank_reported(struct launch *l, int r)
+{
+    char name[LAUNCH_NAME_BYTES], where[96];
+    dpb_board_text(&l->board[r], where, sizeof(where));
+    launch_say(l, "%s failed in %s: %s", launch_name(l, r, name), where, l->rank[r].error_text);
+    dpb_error("%s", l->result->reason);
+    return l->rank[r].error;
+}
+
+/* DPB_OK while nothing is wrong, or more may still be heard of it. */
+static dpb_status judge(struct launch *l, int64_t now_ns, int64_t *error_ns)
+{
+    int root = -1, lost = -1;
+    for (int r = 0; r < l->config->ranks; r++) {
+        const struct launch_rank *rank = &l->rank[r];
+        if (weight(rank) > (root < 0 ? 0 : weight(&l->rank[root])))
+            root = r;
+        if (rank->lost_ns && (lost < 0 || rank->lost_ns < l->rank[lost].lost_ns))
+            lost = r;
+    }
+    if (root >= 0 && *error_ns == 0)
+        *error_ns = now_ns;
+    const bool says_all = root >= 0 && weight(&l->rank[root]) == 3;
+    if (lost >= 0 && !says_all) {
+        const bool settled =
+                l->crew_how[0] || now_ns - l->rank[lost].lost_ns >= l->way->lost_grace_ns;
+        return settled ? rank_is_gone(l, lost) : DPB_OK;
+    }
+    return root >= 0 && now_ns - *error_ns >= GRACE_NS ? rank_reported(l, root) : DPB_OK;
+}
+
+/* ---- watch ---- */
 
 static void slowest(const struct launch *l, int64_t start_ns, int64_t *beat_ns, int64_t *step)
 {
@@ -182,37 +285,50 @@ static void slowest(const struct launch *l, int64_t start_ns, int64_t *beat_ns, 
         *beat_ns = start_ns;
 }
 
+/* Until one of the ranks says something, or somebody knocks. */
+static void wait_for_news(struct launch *l)
+{
+    int more[LAUNCH_MORE_FDS];
+    const int ranks = l->config->ranks;
+    const size_t count = l->way->fds ? l->way->fds(l, more) : 0;
+    for (int r = 0; r < ranks; r++) {
+        const short unsent = l->rank[r].outbox.length > 0 ? POLLOUT : 0;
+        l->fds[r] = (struct pollfd){.fd = l->rank[r].fd, .events = (short)(POLLIN | unsent)};
+    }
+    for (size_t i = 0; i < count; i++)
+        l->fds[(size_t)ranks + i] = (struct pollfd){.fd = more[i], .events = POLLIN};
+    (void)poll(l->fds, (nfds_t)((size_t)ranks + count), POLL_MS);
+}
+
+dpb_status launch_turn(struct launch *l)
+{
+    wait_for_news(l);
+    DPB_TRY(launch_check_interrupt(l));
+    for (int r = 0; r < l->config->ranks; r++) {
+        if (l->fds[r].revents & POLLOUT)
+            launch_flush(l, r);
+        if (l->fds[r].revents & ~POLLOUT)
+            DPB_TRY(launch_take(l, r));
+    }
+    return l->way->turn ? l->way->turn(l, dpb_clock_now_ns()) : DPB_OK;
+}
+
+static bool all_reported(const struct launch *l)
+{
+    int done = 0;
+    for (int r = 0; r < l->config->ranks; r++)
+        done += l->rank[r].result != NULL;
+    return done == l->config->ranks;
+}
+
 static dpb_status watch(struct launch *l)
 {
     const struct dpb_launch_config *config = l->config;
-    struct pollfd *fds = l->fds;
     int64_t start_ns = dpb_clock_now_ns(), next_tick_ns = start_ns, error_ns = 0;
-    for (;;) {
-        int open = 0, done = 0;
-        for (int r = 0; r < config->ranks; r++) {
-            done += l->rank[r].result != NULL;
-            if (l->rank[r].fd >= 0)
-                fds[open++] = (struct pollfd){.fd = l->rank[r].fd, .events = POLLIN};
-        }
-        if (done == config->ranks)
-            return DPB_OK;
-        poll(fds, (nfds_t)open, POLL_MS);
-        if (config->interrupted && *config->interrupted) {
-            launch_say(l, "interrupted by signal %d (%s)", (int)*config->interrupted,
-                       strsignal((int)*config->interrupted));
-            return DPB_ERR_INTERRUPTED;
-        }
-        bool error = false;
-        for (int r = 0; r < config->ranks; r++) {
-            if (l->rank[r].fd >= 0)
-                DPB_TRY(take_messages(l, r));
-            error |= l->rank[r].error != DPB_OK;
-        }
+    while (!all_reported(l)) {
+        DPB_TRY(launch_turn(l));
         int64_t now_ns = dpb_clock_now_ns(), beat_ns, step;
-        if (error && error_ns == 0)
-            error_ns = now_ns;
-        if (error && now_ns - error_ns >= GRACE_NS)
-            return root_cause(l);
+        DPB_TRY(judge(l, now_ns, &error_ns));
         slowest(l, start_ns, &beat_ns, &step);
         if (now_ns - start_ns > config->timeout_ns)
             return timed_out(l, "timeout", config->timeout_ns);
@@ -223,6 +339,7 @@ static dpb_status watch(struct launch *l)
             next_tick_ns = now_ns + TICK_NS;
         }
     }
+    return DPB_OK;
 }
 
 static dpb_status take_bulk(struct launch *l)
@@ -249,11 +366,14 @@ static dpb_status take_bulk(struct launch *l)
 dpb_status dpb_launch_run(const struct dpb_launch_config *config, struct dpb_launch_result *result)
 {
     memset(result, 0, sizeof(*result));
-    struct launch l = {.config = config, .result = result, .way = &launch_local, .bulk_fd = -1};
+    struct launch l = {.config = config,
+                       .result = result,
+                       .way = config->crew ? &launch_remote : &launch_local,
+                       .bulk_fd = -1};
     int64_t start_ns = dpb_clock_now_ns();
     result->ranks = calloc((size_t)config->ranks, sizeof(*result->ranks));
     l.rank = calloc((size_t)config->ranks, sizeof(*l.rank));
-    l.fds = calloc((size_t)config->ranks, sizeof(*l.fds));
+    l.fds = calloc((size_t)config->ranks + LAUNCH_MORE_FDS, sizeof(*l.fds));
     if (!result->ranks || !l.rank || !l.fds) {
         free(l.rank);
         free(l.fds);
@@ -276,6 +396,7 @@ out:
     for (int r = 0; r < config->ranks; r++) {
         result->ranks[r] = l.rank[r].result;
         dpb_str_release(&l.rank[r].inbox);
+        dpb_str_release(&l.rank[r].outbox);
         if (l.rank[r].fd >= 0)
             close(l.rank[r].fd);
     }
@@ -292,6 +413,7 @@ void dpb_launch_result_release(struct dpb_launch_result *result)
     for (int r = 0; r < result->rank_count; r++)
         dpb_json_free(result->ranks[r]);
     free(result->ranks);
+    dpb_json_free(result->world);
     if (result->bulk)
         munmap(result->bulk, result->bulk_bytes);
     memset(result, 0, sizeof(*result));
