@@ -362,12 +362,13 @@ static dpb_status launch_with_retries(struct driver *d, const struct dpb_experim
     }
 }
 
-/* What a launch of its own has traced becomes the timed one's. */
+/* What a launch of its own has traced becomes the timed one's, with how its hosts' clocks were to
+ * each other then. */
 static void take_trace(const struct dpb_launch_result *traced, struct dpb_launch_result *timed)
 {
-    static const char *const keys[] = {"traced_start_ns", "traced_end_ns",     "events",
-                                       "events_lost",     "traced_wire_bytes", "traced_between_bytes",
-                                       "recorder"};
+    static const char *const keys[] = {
+            "traced_start_ns",   "traced_end_ns",        "events",   "events_lost",
+            "traced_wire_bytes", "traced_between_bytes", "recorder", "clock"};
     for (int r = 0; r < timed->rank_count; r++)
         for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++)
             dpb_json_set(timed->ranks[r], keys[i],
