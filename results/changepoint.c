@@ -133,6 +133,49 @@ static double permutation_p(const struct search *s, size_t low, size_t count,
     return beyond / fmax(total, base + 1);
 }
 
+/* Orders of m and n values that differ in what is left of the split, or more than `most`. */
+static double orders(size_t m, size_t n, double most)
+{
+    const size_t fewer = m < n ? m : n;
+    double count = 1;
+
+    for (size_t k = 1; k <= fewer && count <= most; k++)
+        count *= (double)(m + n - fewer + k) / (double)k;
+    return count;
+}
+
+/* Two-sided p of Student's t; the spread is that of both sides together, with n - 1. */
+static double student_p(const double *x, size_t m, const double *y, size_t n)
+{
+    const double sx = dpb_stats_stdev(x, m), sy = dpb_stats_stdev(y, n);
+    const double df = (double)(m + n - 2);
+    const double pooled = ((double)(m - 1) * sx * sx + (double)(n - 1) * sy * sy) / df;
+    const double difference = fabs(dpb_stats_mean(x, m) - dpb_stats_mean(y, n));
+
+    if (!(pooled > 0))
+        return difference > 0 ? 0 : 1;
+    return 2 * dpb_stats_t_cdf(-difference / sqrt(pooled * (1 / (double)m + 1 / (double)n)), df);
+}
+
+/* Fewer orders than 1 / `most`: p by permutation is above it whatever the values. */
+static bool has_few_orders(const struct search *s, const struct split *split, double most)
+{
+    return s->block == 1 && orders(split->at, split->end - split->at, 1 / most) <= 1 / most;
+}
+
+/* p of a split by permutation; with few orders by Student's t, times the splits among which this
+ * one was chosen (Bonferroni). */
+static double split_p(const struct search *s, size_t low, size_t count, const struct split *split,
+                      bool to_the_end, double most)
+{
+    const double *x = s->values + low;
+    const double choices = (double)(count - 2 * SIDE_MIN + 1);
+
+    if (!has_few_orders(s, split, most))
+        return permutation_p(s, low, count, split, to_the_end, most);
+    return fmin(choices * student_p(x, split->at, x + split->at, split->end - split->at), 1);
+}
+
 /* ---- all of a series ---- */
 
 static dpb_status keep(struct search *s, size_t index)
@@ -169,7 +212,7 @@ static dpb_status divide(struct search *s, size_t low, size_t high)
     const struct split split = best_split(s, s->values + low, count, false);
     if (split.q <= 0)
         return DPB_OK;
-    if (permutation_p(s, low, count, &split, false, weak) > weak)
+    if (split_p(s, low, count, &split, false, weak) > weak)
         return DPB_OK;
     DPB_TRY(keep(s, low + split.at));
     DPB_TRY(divide(s, low, low + split.at));
@@ -265,10 +308,11 @@ static void test_again(struct search *s, size_t number, size_t count)
     point->p = 1;
     if (split.q <= 0)
         return;
-    point->p = permutation_p(s, low, high - low, &split, true, s->options->p);
+    point->p = split_p(s, low, high - low, &split, true, s->options->p);
     point->index = low + split.at;
     const double *x = s->values + low;
-    if (welch_p(x, split.at, x + split.at, high - low - split.at) > s->options->p)
+    if (!has_few_orders(s, &split, s->options->p) &&
+        welch_p(x, split.at, x + split.at, high - low - split.at) > s->options->p)
         point->p = fmax(point->p, nextafter(s->options->p, 1));
 }
 

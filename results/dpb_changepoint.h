@@ -6,9 +6,10 @@
  * is a change when few random orders of the stretch have a larger one: p = (b + 1) / (B + 1). When
  * what is left after the split is autocorrelated (lag 1 above 0.2), blocks of neighbours are
  * permuted instead of single values. Points that are found are tested again between their
- * neighbours, the weakest first, by permutation and by Welch's t (with n - 1). Windows keep the
- * work linear in the number of values. The seed is the caller's, and told: the same seed, the same
- * answer, bit by bit. */
+ * neighbours, the weakest first, by permutation and by Welch's t (with n - 1). A stretch of so few
+ * values that their orders cannot make p small enough is decided by Student's t, times the number
+ * of splits. Windows keep the work linear in the number of values. The seed is the caller's, and
+ * told: the same seed, the same answer, bit by bit. */
 #ifndef DPB_CHANGEPOINT_H
 #define DPB_CHANGEPOINT_H
 
