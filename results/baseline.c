@@ -40,6 +40,7 @@ static dpb_json *cell_json(const struct dpb_gate_cell *cell)
     for (size_t i = 0; i < cell->run_count; i++)
         dpb_json_append(runs, run_json(&cell->runs[i]));
     dpb_json_set(json, "runs", runs);
+    dpb_json_set_int(json, "busy_runs", (int64_t)cell->busy_runs);
     for (size_t i = 0; i < cell->metric_count; i++)
         dpb_json_set(metrics, cell->metrics[i].metric->name,
                      dpb_json_reals(cell->metrics[i].values, cell->run_count));
@@ -126,6 +127,13 @@ static dpb_status read_cell(const char *path, const dpb_json *json, struct dpb_g
     walk = (dpb_json_walk){0};
     while ((item = dpb_json_next(dpb_json_get(json, "runs"), &walk, NULL)))
         DPB_TRY(read_run(item, cell));
+    const int64_t busy = dpb_json_as_int(dpb_json_get(json, "busy_runs"), 0);
+    if (busy < 0 || (uint64_t)busy > cell->run_count) {
+        dpb_error("%s: cell \"%s\": %lld of %zu runs were on a busy machine", path, cell->name,
+                  (long long)busy, cell->run_count);
+        return DPB_ERR_CORRUPT;
+    }
+    cell->busy_runs = (size_t)busy;
     walk = (dpb_json_walk){0};
     while ((item = dpb_json_next(dpb_json_get(json, "metrics"), &walk, &key)))
         DPB_TRY(read_metric(path, key, item, cell));

@@ -78,7 +78,7 @@ struct dpb_gate_set {
     struct dpb_gate_cell *cells;
     size_t cell_count;
     char by_design[256]; /* facts that differ on purpose: "bucket lr" */
-    char *source;        /* for messages */
+    char *source;        /* what reports call it: a path, or a side of `gate measure` */
     double price;        /* USD per accelerator and hour, for costs; NaN: none */
     char *notes;         /* lines worth telling ("the baseline is 40 days old"), or NULL */
 };

@@ -463,8 +463,10 @@ static void heed_neighbours(struct comparison *c, struct dpb_gate_finding *findi
         return;
     }
     conclude(finding, DPB_VERDICT_INCONCLUSIVE,
-             "the machine was busy in %zu of %zu runs: repeat when it is quieter", busy,
-             base->run_count + candidate->run_count);
+             "the machine was busy in %zu of %zu runs (%zu of the baseline's %zu): repeat when it "
+             "is "
+             "quieter",
+             busy, base->run_count + candidate->run_count, base->busy_runs, base->run_count);
 }
 
 static double middle(const struct dpb_gate_finding *finding, const double *values, size_t count)

@@ -445,6 +445,17 @@ static void add_by_design(const dpb_json *record, char by_design[256])
         }
 }
 
+/* What `gate measure` calls the side: "candidate (--bucket 1MiB)". */
+static dpb_status take_label(struct dpb_gate_set *set, const dpb_json *record)
+{
+    const char *label = text_at(record, "gate/label");
+
+    if (set->source || !label[0])
+        return DPB_OK;
+    set->source = strdup(label);
+    return set->source ? DPB_OK : DPB_ERR_NO_MEMORY;
+}
+
 dpb_status dpb_gate_set_from_records(const struct dpb_records *records, enum dpb_gate_side side,
                                      double price, struct dpb_gate_set *set)
 {
@@ -453,6 +464,8 @@ dpb_status dpb_gate_set_from_records(const struct dpb_records *records, enum dpb
         if (!is_of_side(records->items[i], side) || is_superseded(records, i))
             continue;
         add_by_design(records->items[i], set->by_design);
+        if (side != DPB_GATE_SIDE_ALL)
+            DPB_TRY(take_label(set, records->items[i]));
         DPB_TRY(add_record(set, records->items[i], price));
     }
     for (size_t i = 0; i < set->cell_count; i++)

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <spawn.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -103,55 +104,40 @@ static dpb_status run_or_fail(char *const *argv, const char *log, const char *wh
 
 struct side {
     const char *name;
+    char *origin; /* of its program: "revision HEAD, 0123456789ab" */
+    char *label;  /* what it is called: "candidate (this build, --bucket 1MiB)" */
     char *program;
-    char *worktree; /* NULL: none */
+    char *folder; /* of its own, removed at the end, or NULL */
+    bool is_checked_out;
     struct words options;
 };
 
-/* Build a revision of the repository around the working folder. */
-static dpb_status build_revision(const char *revision, const char *folder, struct side *side)
+/* What `git rev-parse` calls a commit; DPB_ERR_NOT_FOUND when there is none. */
+static dpb_status resolve_revision(const char *revision, const char *log, char commit[64])
 {
-    char *log = dpb_path_join(folder, "build.log");
-    char *build = NULL, number[16];
-    char template[] = "/tmp/dpbench-gate.XXXXXX";
-    dpb_status st = log ? DPB_OK : DPB_ERR_NO_MEMORY;
+    struct dpb_str wanted = {0}, text = {0};
+    dpb_status st;
+    int code = 1;
 
-    DPB_TRY_GOTO(st, st, out);
-    if (!mkdtemp(template)) {
-        dpb_error("cannot make \"%s\": %s", template, strerror(errno));
-        st = DPB_ERR_IO;
+    dpb_str_appendf(&wanted, "%s^{commit}", revision);
+    const char *const resolve[] = {"git",       "rev-parse", "--verify", "--end-of-options",
+                                   wanted.text, NULL};
+    DPB_TRY_GOTO(st, wanted.failed ? DPB_ERR_NO_MEMORY : DPB_OK, out);
+    DPB_TRY_GOTO(st, run_program((char *const *)resolve, log, &code), out);
+    DPB_TRY_GOTO(st, dpb_file_read(log, &text), out);
+    if (code != 0 || !text.text) {
+        dpb_error("there is no revision \"%s\": %.*s", revision,
+                  (int)strcspn(text.text ? text.text : "", "\n"), text.text ? text.text : "");
+        dpb_log_hint("name a commit, branch or tag of the git repository around the working "
+                     "folder");
+        st = DPB_ERR_NOT_FOUND;
         goto out;
     }
-    side->worktree = strdup(template);
-    build = dpb_path_join(template, "build");
-    side->program = dpb_path_join(template, "build/harness/cli/dpbench");
-    if (!side->worktree || !build || !side->program) {
-        st = DPB_ERR_NO_MEMORY;
-        goto out;
-    }
-    snprintf(number, sizeof(number), "%ld", sysconf(_SC_NPROCESSORS_ONLN));
-    const char *const checkout[] = {"git",      "worktree", "add",    "--force",
-                                    "--detach", template,   revision, NULL};
-    const char *const configure[] = {"cmake", "-S",    template,          "-B", build,
-                                     "-G",    "Ninja", "-DDPB_TESTS=OFF", NULL};
-    const char *const compile[] = {"cmake",   "--build",    build,  "--target",
-                                   "dpbench", "--parallel", number, NULL};
-    dpb_info("building %s", revision);
-    DPB_TRY_GOTO(st, run_or_fail((char *const *)checkout, log, "check the revision out"), out);
-    DPB_TRY_GOTO(st, run_or_fail((char *const *)configure, log, "configure the revision"), out);
-    st = run_or_fail((char *const *)compile, log, "build the revision");
+    snprintf(commit, 64, "%.*s", (int)strcspn(text.text, "\n"), text.text);
 out:
-    free(log);
-    free(build);
+    dpb_str_release(&wanted);
+    dpb_str_release(&text);
     return st;
-}
-
-static char *own_program(void)
-{
-    char path[4096];
-    const ssize_t length = readlink("/proc/self/exe", path, sizeof(path) - 1);
-
-    return length > 0 ? strndup(path, (size_t)length) : NULL;
 }
 
 static char *program_of_build(const char *build)
@@ -163,44 +149,149 @@ static char *program_of_build(const char *build)
                    : strdup(build);
 }
 
+/* Check a commit out below side->folder, and build it with what is found there. */
+static dpb_status build_commit(const char *commit, const char *log, struct side *side)
+{
+    char *source = dpb_path_join(side->folder, "source");
+    char *build = dpb_path_join(side->folder, "build"), number[16];
+    dpb_status st = source && build ? DPB_OK : DPB_ERR_NO_MEMORY;
+
+    snprintf(number, sizeof(number), "%ld", sysconf(_SC_NPROCESSORS_ONLN));
+    const char *const checkout[] = {"git", "worktree", "add", "--detach", source, commit, NULL};
+    const char *const configure[] = {"cmake", "-S", source, "-B", build, "-DDPB_TESTS=OFF", NULL};
+    const char *const compile[] = {"cmake",   "--build",    build,  "--target",
+                                   "dpbench", "--parallel", number, NULL};
+    DPB_TRY_GOTO(st, st, out);
+    DPB_TRY_GOTO(st, run_or_fail((char *const *)checkout, log, "check the revision out"), out);
+    side->is_checked_out = true;
+    DPB_TRY_GOTO(st, run_or_fail((char *const *)configure, log, "configure the revision"), out);
+    DPB_TRY_GOTO(st, run_or_fail((char *const *)compile, log, "build the revision"), out);
+    side->program = program_of_build(build);
+    if (!side->program)
+        st = DPB_ERR_NO_MEMORY;
+out:
+    free(source);
+    free(build);
+    return st;
+}
+
+/* Build a revision of the repository around the working folder. */
+static dpb_status build_revision(const char *revision, const char *folder, struct side *side)
+{
+    char commit[64], name[64], *log = NULL, *found = NULL;
+    const char *scratch = getenv("TMPDIR");
+    struct dpb_str label = {0};
+    dpb_status st = DPB_OK;
+
+    snprintf(name, sizeof(name), "%s-build.log", side->name);
+    log = dpb_path_join(folder, name);
+    snprintf(name, sizeof(name), "%s-revision.log", side->name);
+    found = dpb_path_join(folder, name);
+    if (!log || !found) {
+        st = DPB_ERR_NO_MEMORY;
+        goto out;
+    }
+    DPB_TRY_GOTO(st, resolve_revision(revision, found, commit), out);
+    dpb_str_appendf(&label, "revision %s, %.12s", revision, commit);
+    side->origin = label.text;
+    DPB_TRY_GOTO(st, label.failed ? DPB_ERR_NO_MEMORY : DPB_OK, out);
+    side->folder = dpb_path_join(scratch && scratch[0] ? scratch : "/tmp", "dpbench-gate.XXXXXX");
+    if (!side->folder) {
+        st = DPB_ERR_NO_MEMORY;
+        goto out;
+    }
+    if (!mkdtemp(side->folder)) {
+        dpb_error("cannot make \"%s\": %s", side->folder, strerror(errno));
+        dpb_log_hint("TMPDIR names where revisions are built");
+        free(side->folder);
+        side->folder = NULL;
+        st = DPB_ERR_IO;
+        goto out;
+    }
+    dpb_info("building the %s: %s", side->name, side->origin);
+    st = build_commit(commit, log, side);
+out:
+    free(log);
+    free(found);
+    return st;
+}
+
+static char *own_program(void)
+{
+    char path[4096];
+    const ssize_t length = readlink("/proc/self/exe", path, sizeof(path) - 1);
+
+    return length > 0 ? strndup(path, (size_t)length) : NULL;
+}
+
+static dpb_status find_program(const struct gate_side_config *config, const char *folder,
+                               struct side *side)
+{
+    struct dpb_str origin = {0};
+
+    if (config->build[0] && config->revision[0]) {
+        dpb_error("the %s is a build and a revision", side->name);
+        dpb_log_hint("give one of --%s-build and --%s-revision", side->name, side->name);
+        return DPB_ERR_USAGE;
+    }
+    if (config->revision[0]) {
+        DPB_TRY(build_revision(config->revision, folder, side));
+    } else {
+        dpb_str_appendf(&origin, config->build[0] ? "build %s" : "this build", config->build);
+        side->origin = origin.text;
+        side->program = config->build[0] ? program_of_build(config->build) : own_program();
+        if (!side->program || origin.failed)
+            return DPB_ERR_NO_MEMORY;
+    }
+    if (access(side->program, X_OK) == 0)
+        return DPB_OK;
+    dpb_error("the %s's program \"%s\" cannot be run: %s", side->name, side->program,
+              strerror(errno));
+    dpb_log_hint("name a folder in which dpbench was built, or the program");
+    return DPB_ERR_NOT_FOUND;
+}
+
 static dpb_status open_side(const struct gate_side_config *config, const char *name,
                             const char *folder, struct side *side)
 {
+    struct dpb_str label = {0};
+
     side->name = name;
     add_words(&side->options, config->options);
     if (side->options.failed)
         return DPB_ERR_NO_MEMORY;
-    if (config->build[0] && config->revision[0]) {
-        dpb_error("the %s is a build and a revision", name);
-        dpb_log_hint("give one of --%s-build and --%s-revision", name, name);
-        return DPB_ERR_USAGE;
-    }
-    if (config->revision[0])
-        return build_revision(config->revision, folder, side);
-    side->program = config->build[0] ? program_of_build(config->build) : own_program();
-    if (!side->program)
-        return DPB_ERR_NO_MEMORY;
-    if (access(side->program, X_OK) != 0) {
-        dpb_error("the %s's program \"%s\" cannot be run: %s", name, side->program,
-                  strerror(errno));
-        dpb_log_hint("name a folder in which dpbench was built, or the program");
-        return DPB_ERR_NOT_FOUND;
-    }
-    return DPB_OK;
+    DPB_TRY(find_program(config, folder, side));
+    dpb_str_appendf(&label, "%s (%s", name, side->origin);
+    for (size_t i = 0; i < side->options.count; i++)
+        dpb_str_appendf(&label, "%s%s", i == 0 ? ", " : " ", side->options.items[i]);
+    dpb_str_append(&label, ")");
+    side->label = label.text;
+    return label.failed ? DPB_ERR_NO_MEMORY : DPB_OK;
+}
+
+static void run_quietly(const char *const *argv, const char *folder)
+{
+    int code;
+
+    if (run_program((char *const *)argv, "/dev/null", &code) < 0 || code != 0)
+        dpb_warn("\"%s\" is left behind: %s %s failed", folder, argv[0], argv[1]);
 }
 
 static void close_side(struct side *side)
 {
-    if (side->worktree) {
-        const char *const remove[] = {"git", "worktree", "remove", "--force", side->worktree, NULL};
-        int code;
+    char *source = side->folder ? dpb_path_join(side->folder, "source") : NULL;
 
-        if (run_program((char *const *)remove, "/dev/null", &code) < 0 || code != 0)
-            dpb_warn("the worktree \"%s\" is left behind", side->worktree);
-    }
+    if (side->is_checked_out && source)
+        run_quietly((const char *const[]){"git", "worktree", "remove", "--force", source, NULL},
+                    source);
+    if (side->folder)
+        run_quietly((const char *const[]){"rm", "-rf", "--", side->folder, NULL}, side->folder);
     release_words(&side->options);
+    free(source);
+    free(side->origin);
+    free(side->label);
     free(side->program);
-    free(side->worktree);
+    free(side->folder);
 }
 
 /* ---- launches ---- */
@@ -255,6 +346,7 @@ static dpb_status take_record(struct measurement *m, int s, int64_t pair, const 
 
     dpb_json_set_string(gate, "side", m->sides[s].name);
     dpb_json_set_int(gate, "pair", pair);
+    dpb_json_set_string(gate, "label", m->sides[s].label);
     dpb_json_set_string(gate, "program", m->sides[s].program);
     dpb_json_set_string(gate, "launch", folder);
     dpb_json_set(gate, "differs", differing_options(m));
@@ -323,7 +415,7 @@ static dpb_status launch(struct measurement *m, int s, int64_t pair)
         st = DPB_ERR_NO_MEMORY;
         goto out;
     }
-    dpb_info("run %" PRId64 " of %" PRId64 ": %s", m->order + 1, 2 * m->config->runs, side->name);
+    dpb_info("run %" PRId64 " of %" PRId64 ": %s", m->order + 1, 2 * m->config->runs, side->label);
     DPB_TRY_GOTO(st, run_program(words.items, log, &code), out);
     if (*m->config->interrupted) {
         st = DPB_ERR_INTERRUPTED;

@@ -57,6 +57,12 @@ real() {
     dpbench gate b --baseline a --allow-diff busy
     assert_exit 1
     assert_output 'allowed to differ: busy'
+    # a saved baseline still knows of its own
+    side c 1 6 'r["probe"]["flagged"] = i < 2' && side d 1.1
+    id=$("$DPBENCH" baseline save c --name main)
+    dpbench gate d --baseline "baselines/main/$id.json"
+    assert_exit 5
+    assert_output "busy in 2 of 12 runs \(2 of the baseline's 6\)"
 }
 
 @test "few runs are inconclusive, and --inconclusive says what that is" {
@@ -237,6 +243,8 @@ assert len(open("r.md", "rb").read()) <= 65536
     assert_json m/records.jsonl 'len({r["device"]["ranks"][0]["pid"] for r in d})' 6
     assert_json m/records.jsonl 'd[1]["gate"]["differs"]' '["bucket"]'
     assert_json r.json 'd["findings"][0]["order"]' pairs
+    assert_json r.json 'd["candidate"]' 'candidate (this build, --bucket 1MiB)'
+    assert_output '^candidate \(this build, --bucket 1MiB\) against baseline \(this build\)$'
     assert_json r.json 'd["allowed_differences"]' '["bucket: 26214400, 1048576"]'
     # more real work per step is a failure that pairs show
     dpbench gate measure "${short[@]}" --runs 3 \
@@ -244,6 +252,68 @@ assert len(open("r.md", "rb").read()) <= 65536
         --metrics step-time-median -o w
     assert_exit 1
     assert_output 'FAIL  *step-time-median'
+}
+
+# A repository whose builds are scripts that run the program under test.
+repository() {
+    git init -q repo && cd repo
+    git config user.name test && git config user.email test@example.org
+    printf '#!/bin/sh\nexec "%s" "$@"\n' "$DPBENCH" >dpbench && chmod +x dpbench
+    cat >CMakeLists.txt <<'CMAKE'
+cmake_minimum_required(VERSION 3.16)
+project(fake NONE)
+file(COPY dpbench DESTINATION ${CMAKE_BINARY_DIR}/harness/cli)
+add_custom_target(dpbench)
+CMAKE
+    git add . && git commit -q -m first
+    printf '#!/bin/sh\nexec "%s" "$@" --bucket 1MiB\n' "$DPBENCH" >dpbench
+    git commit -q -a -m second
+    echo 'message(FATAL_ERROR "broken on purpose")' >>CMakeLists.txt
+    git commit -q -a -m third
+    cd ..
+}
+
+# Nothing is left where the revisions were built, and git knows of no worktree but its own.
+assert_cleaned() {
+    [ -z "$(ls -A scratch)" ] || {
+        ls -A scratch >&2
+        return 1
+    }
+    [ "$(git -C repo worktree list | wc -l)" -eq 1 ]
+}
+
+@test "measure builds two revisions, compares them, and leaves nothing behind" {
+    command -v git >/dev/null && command -v cmake >/dev/null || skip "git or cmake is missing"
+    repository && mkdir scratch
+    export TMPDIR=$PWD/scratch
+    cd repo
+    dpbench gate measure "${short[@]}" --runs 3 --baseline-revision HEAD~2 \
+        --candidate-revision HEAD~1 --metrics buckets --allow-diff bucket -o ../m --json ../r.json
+    cd ..
+    assert_exit 0
+    commit=$(git -C repo rev-parse --short=12 HEAD~1)
+    assert_output "^candidate \\(revision HEAD~1, $commit\\) against baseline \\(revision HEAD~2, "
+    assert_json m/records.jsonl '{(r["gate"]["side"], r["config"]["bucket_bytes"]) for r in d} == {("baseline", 26214400), ("candidate", 1048576)}' true
+    assert_cleaned
+}
+
+@test "measure says which revision is none, or does not build" {
+    command -v git >/dev/null && command -v cmake >/dev/null || skip "git or cmake is missing"
+    repository && mkdir scratch
+    export TMPDIR=$PWD/scratch
+    cd repo
+    dpbench gate measure "${short[@]}" --candidate-revision nosuch -o ../a
+    assert_exit 3
+    assert_output 'no revision "nosuch"'
+    dpbench gate measure "${short[@]}" --candidate-revision HEAD -o ../b
+    assert_exit 3
+    assert_output 'cannot configure the revision'
+    grep -q 'broken on purpose' ../b/candidate-build.log
+    cd ..
+    assert_cleaned
+    dpbench gate measure "${short[@]}" --candidate-revision HEAD -o c
+    assert_exit 3
+    assert_output 'not a git repository'
 }
 
 @test "measure refuses what cannot be measured" {
