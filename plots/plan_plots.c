@@ -291,7 +291,7 @@ static bool append_bar(const dpb_json *option, size_t row, struct dpb_plot *plot
         dpb_plot_value(end, &plot->data);
     }
     dpb_str_append(&plot->data, "\n");
-    dpb_str_appendf(&label, "%.0f x %s", accelerators_of(option), plan_text(option, "machine"));
+    dpb_str_appendf(&label, "%.0f on %s", accelerators_of(option), plan_text(option, "machine"));
     dpb_str_append(labels, row > 1 ? ", " : "");
     dpb_plot_quote(label.failed ? "" : label.text, 36, labels);
     dpb_str_appendf(labels, " %zu", row);

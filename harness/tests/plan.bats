@@ -41,7 +41,7 @@ assert_moves() {
 @test "the answer comes first, then the table, then where the report is" {
     dpbench "${plan[@]}" --deadline 10min --price 2.95USD/h@2026-11-30 -o out
     assert_exit 0
-    assert_output '^[0-9]+ x dgx-a100 \([0-9]+ nodes?\), strategy ddp with buckets of [0-9]+MiB, batch 128 per accelerator: .* minutes, efficiency [0-9.]+ %, [0-9.]+ USD, [0-9.]+ kWh\.$'
+    assert_output '^[0-9]+ accelerators in [0-9]+ nodes? of dgx-a100, strategy ddp with buckets of [0-9]+MiB, batch 128 per accelerator: .* minutes, efficiency [0-9.]+ %, [0-9.]+ USD, [0-9.]+ kWh\.$'
     assert_output '^- It fits in memory: .* of 74\.5 GiB; up to [0-9]+ samples per accelerator do\.$'
     assert_output '^\* dgx-a100 +[0-9]+ +ddp'
     assert_output 'Simulated, nothing was measured here'
@@ -267,7 +267,7 @@ PY
         --price dgx-a100=3USD/h@2026-11-30,dgx-h100=9USD/h@2026-11-30,aws-p4d=0.5USD/h@2026-11-30 \
         -o out
     assert_exit 0
-    assert_output '^[0-9]+ x aws-p4d '
+    assert_output '^[0-9]+ accelerators in [0-9]+ nodes? of aws-p4d, '
     assert_json out/report.json 'sorted({o["machine"] for o in d["options"]})' \
         '["aws-p4d", "dgx-a100", "dgx-h100"]'
 }

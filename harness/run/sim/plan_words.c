@@ -8,7 +8,9 @@
 
 void plan_option_name(const struct dpb_capacity_option *option, struct dpb_str *out)
 {
-    dpb_str_appendf(out, "%d x %s", option->accelerators, option->machine);
+    dpb_str_appendf(out, "%d accelerator%s in %d node%s of %s", option->accelerators,
+                    option->accelerators == 1 ? "" : "s", option->nodes,
+                    option->nodes == 1 ? "" : "s", option->machine);
 }
 
 static void append_time(double seconds, struct dpb_str *out)
@@ -56,11 +58,11 @@ static void append_strategy(const struct dpb_capacity_option *option, struct dpb
         dpb_str_appendf(out, " with buckets of %s", option->bucket);
 }
 
-/* "64 x dgx-a100 (8 nodes), ddp with buckets of 25MiB: 2.31 days, ..." */
+/* "64 accelerators in 8 nodes of dgx-a100, strategy ddp with buckets of 25MiB: 2.31 days, ..." */
 static void append_option(const struct dpb_capacity_option *option, struct dpb_str *out)
 {
     plan_option_name(option, out);
-    dpb_str_appendf(out, " (%d node%s), strategy ", option->nodes, option->nodes == 1 ? "" : "s");
+    dpb_str_append(out, ", strategy ");
     append_strategy(option, out);
     dpb_str_appendf(out, ", batch %lld per accelerator: ", (long long)option->batch_per_rank);
     append_time(option->wall_s, out);
@@ -190,8 +192,9 @@ static dpb_status say_nothing_fits(const struct plan_run *run, dpb_json *sentenc
             run->options[least].needed_bytes - run->options[least].memory_bytes)
             least = i;
     const struct dpb_capacity_option *option = &run->options[least];
+    dpb_str_append(&text, "Nearest: ");
     plan_option_name(option, &text);
-    dpb_str_appendf(&text, " comes nearest: %s needs ", option->strategy);
+    dpb_str_appendf(&text, ", where %s needs ", option->strategy);
     append_size(option->needed_bytes, &text);
     dpb_str_append(&text, " of ");
     append_size(option->memory_bytes, &text);
@@ -236,7 +239,7 @@ static void say_missed(const struct plan_run *run, enum dpb_capacity_target targ
                                       ? "Nothing asked about meets it; the best, "
                                       : "It alone would be met, best of all by ");
         plan_option_name(option, &text);
-        dpb_str_append(&text, ", comes to ");
+        dpb_str_append(&text, ", at ");
         append_value(target, dpb_capacity_value(option, target), &text);
         dpb_str_append(&text, ".");
     }
