@@ -83,6 +83,22 @@ static void take_compute(const dpb_json *simulation, struct dpb_document *docume
     dpb_document_take(document, &text);
 }
 
+void dpb_content_simulated_machine(const struct dpb_summary *summary, struct dpb_str *out)
+{
+    dpb_str_append(out, "Machine: simulated, by the profile ");
+    for (size_t c = 0, told = 0; c < summary->cell_count; c++) {
+        const char *name = text_at(simulation_of(&summary->cells[c]), "machine");
+        size_t before = 0;
+
+        while (before < c &&
+               strcmp(text_at(simulation_of(&summary->cells[before]), "machine"), name) != 0)
+            before++;
+        if (before == c && name[0])
+            dpb_str_appendf(out, "%s%s", told++ ? ", " : "", name);
+    }
+    dpb_str_append(out, ". Simulated on this host, which changes no result: ");
+}
+
 static void take_unused(const dpb_json *simulation, struct dpb_document *document)
 {
     const dpb_json *unused = dpb_json_get(simulation, "figures_without_effect");

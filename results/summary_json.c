@@ -145,6 +145,8 @@ static dpb_json *cell_json(const struct dpb_cell_summary *cell)
     dpb_json_set_int(json, "batch_per_rank", cell->batch_per_rank);
     dpb_json_set_bool(json, "emulated", cell->emulated);
     dpb_json_set_bool(json, "simulated", cell->simulated);
+    set_copy(json, "machine",
+             dpb_json_path(cell->first, cell->simulated ? "simulation/machine" : "host/name"));
     dpb_json_set_bool(json, "flagged", cell->flagged);
     dpb_json_set_int(json, "repeats_ok", (int64_t)cell->repeats_ok);
     dpb_json_set_int(json, "repeats_not_ok", (int64_t)cell->repeats_not_ok);

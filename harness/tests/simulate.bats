@@ -20,6 +20,10 @@ sim=(--machine dgx-h100 --workload mnist-cnn --steps 6 --warmup 3)
     assert_json out/records.jsonl 'all(abs(sum(v for k, v in r["simulation"]["network"].items() if k.endswith("share")) - 1) < 1e-9 for r in d if r["ranks"] > 1)' true
     assert_json out/records.jsonl '{r["energy"]["meter"] for r in d} == {"simulated"}' true
     grep -q 'In simulation' out/report.md
+    grep -q 'Machine: simulated, by the profile dgx-h100\. Simulated on this host' out/report.md
+    grep -q 'Machine: simulated, by the profile dgx-h100\.' out/report.html
+    dpbench report out --json
+    assert_output '"machine": ?"dgx-h100"'
     grep -q 'What the simulation stands on' out/report.md
 }
 
