@@ -499,7 +499,7 @@ static dpb_status check_parts(const struct bench *b, dpb_config *config)
     }
     DPB_TRY(dpb_registry_check_pair(registry, o->device, o->comm));
     DPB_TRY(dpb_crew_check_comm(b->config->crew, o->comm,
-                                dpb_registry_comm(registry, o->comm)->flags & DPB_COMM_SEGMENT,
+                                dpb_registry_needs_segment(dpb_registry_comm(registry, o->comm)),
                                 b->cell_count, ranks, ranks));
     return place(b, config);
 }
@@ -812,6 +812,9 @@ static dpb_status run_cell(struct bench *b, size_t cell)
     struct dpb_launch_config launch = {
             .ranks = (int)o->ranks,
             .crew = b->config->crew,
+            .ranks_per_node = dpb_config_is_explicit(b->cells[cell].config, "ranks-per-node")
+                                      ? (int)o->ranks_per_node
+                                      : 0,
             .job = job,
             .timeout_ns = o->timeout_ns,
             .stall_timeout_ns = o->stall_timeout_ns,

@@ -215,15 +215,6 @@ static dpb_status check_started_mpi(const dpb_crew *crew, size_t launches, int l
     return DPB_ERR_USAGE;
 }
 
-static bool has_one_host(const dpb_crew *crew, int ranks)
-{
-    struct dpb_world world = {0};
-    const bool one = dpb_crew_map(crew, ranks, 0, &world) == DPB_OK && world.nodes == 1;
-    const bool unknown = world.ranks == 0;
-    dpb_world_release(&world);
-    return one || unknown;
-}
-
 dpb_status dpb_crew_check_comm(const dpb_crew *crew, const char *name, bool needs_segment,
                                size_t launches, int ranks_least, int ranks_most)
 {
@@ -231,14 +222,13 @@ dpb_status dpb_crew_check_comm(const dpb_crew *crew, const char *name, bool need
         return DPB_OK;
     if (strcmp(name, "mpi") == 0 && crew->started)
         return check_started_mpi(crew, launches, ranks_least, ranks_most);
-    if (needs_segment && !has_one_host(crew, ranks_most)) {
-        dpb_error("--comm %s moves bytes through the memory of one machine, and %d ranks are on "
-                  "several hosts",
-                  name, ranks_most);
-        dpb_log_hint("give --comm mpi, or fewer ranks than the first host has slots");
-        return DPB_ERR_USAGE;
-    }
-    return DPB_OK;
+    if (!needs_segment)
+        return DPB_OK;
+    dpb_error("--comm %s moves bytes through memory that ranks inherit, and --launcher %s leaves "
+              "them none",
+              name, launcher_texts[crew->options.launcher]);
+    dpb_log_hint("give --comm mpi; or leave --launcher out, for ranks on this machine");
+    return DPB_ERR_USAGE;
 }
 
 dpb_json *dpb_crew_json(const dpb_crew *crew)

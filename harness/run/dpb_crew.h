@@ -89,7 +89,7 @@ bool dpb_crew_is_started(const dpb_crew *crew);
 int dpb_crew_ranks_max(const dpb_crew *crew);
 /* Can comm `name` be used in `launches` launches of this crew? MPI starts once in a process, so
  * processes that somebody else started can serve it in one launch with all of them; what
- * `needs_segment` needs one host. DPB_ERR_USAGE, logged, with the remedy. */
+ * `needs_segment` needs ranks that inherit it. DPB_ERR_USAGE, logged, with the remedy. */
 dpb_status dpb_crew_check_comm(const dpb_crew *crew, const char *name, bool needs_segment,
                                size_t launches, int ranks_least, int ranks_most);
 /* For manifest and records: {"launcher", "version" (of mpirun or srun), "command" (argv, without

@@ -67,11 +67,17 @@ dpb_status dpb_registry_use_comm(const struct dpb_registry *registry, const char
 dpb_status dpb_registry_use_recorder(const struct dpb_registry *registry, const char *name,
                                      const struct dpb_recorder_ops **ops);
 
-/* Can `ranks` ranks run on that device of this machine with that comm? Host memory and device
- * memory that do not meet: DPB_ERR_USAGE. What is not available, or devices for fewer ranks:
- * DPB_ERR_UNAVAILABLE. Logged. */
+/* Does it work only through a segment that ranks inherit (DPB_COMM_SEGMENT)? GPUs' comms meet over
+ * TCP where there is none. */
+bool dpb_registry_needs_segment(const struct dpb_comm_ops *comm);
+
+/* Can the two work together, wherever they may be available? Host memory and device memory that do
+ * not meet: DPB_ERR_USAGE, logged. */
 dpb_status dpb_registry_check_pair(const struct dpb_registry *registry, const char *device,
                                    const char *comm);
+
+/* Can `ranks` ranks run on that device of this machine with that comm? As dpb_registry_check_pair();
+ * what is not available, or devices for fewer ranks: DPB_ERR_UNAVAILABLE. Logged. */
 dpb_status dpb_registry_check_parts(const struct dpb_registry *registry, const char *device,
                                     const char *comm, int64_t ranks);
 

@@ -101,14 +101,21 @@ static bool same_data(const struct dpb_experiment *a, const struct dpb_experimen
 
 /* ---- a crew ---- */
 
+/* 0: as hosts have slots. */
+static int asked_per_node(const dpb_config *config)
+{
+    const struct dpb_experiment *e = dpb_config_struct(config, "experiment");
+    return dpb_config_is_explicit(config, "ranks-per-node") ? (int)e->ranks_per_node : 0;
+}
+
 /* Where ranks will be decides what a node is, unless the user says otherwise. */
 static dpb_status place_cell(const dpb_crew *crew, dpb_config *config, struct dpb_world *world)
 {
     const struct dpb_experiment *e = dpb_config_struct(config, "experiment");
-    const bool given = dpb_config_is_explicit(config, "ranks-per-node");
+    const int asked = asked_per_node(config);
     char text[32];
-    DPB_TRY(dpb_crew_map(crew, (int)e->ranks, given ? (int)e->ranks_per_node : 0, world));
-    if (given || world->ranks_per_node == 0)
+    DPB_TRY(dpb_crew_map(crew, (int)e->ranks, asked, world));
+    if (asked > 0 || world->ranks_per_node == 0)
         return DPB_OK;
     snprintf(text, sizeof(text), "%d", world->ranks_per_node);
     return dpb_config_set(config, "ranks-per-node", text);
@@ -137,7 +144,7 @@ static dpb_status check_crew_cell(const struct dpb_registry *registry, const str
         dpb_log_hint("leave one of the two out");
         return DPB_ERR_USAGE;
     }
-    return dpb_crew_check_comm(crew, e->comm, comm->flags & DPB_COMM_SEGMENT,
+    return dpb_crew_check_comm(crew, e->comm, dpb_registry_needs_segment(comm),
                                launches_with(plan, e->comm), (int)e->ranks, (int)e->ranks);
 }
 
@@ -449,6 +456,7 @@ static dpb_status run_launch(struct driver *d, size_t n)
     struct dpb_launch_config launch = {
             .ranks = (int)e->ranks,
             .crew = d->config->crew,
+            .ranks_per_node = asked_per_node(cell->config),
             .job = job_json,
             .timeout_ns = e->timeout_ns,
             .stall_timeout_ns = e->stall_timeout_ns,

@@ -134,6 +134,11 @@ static dpb_status check_memory(const struct dpb_device_ops *device, const struct
     return DPB_ERR_USAGE;
 }
 
+bool dpb_registry_needs_segment(const struct dpb_comm_ops *comm)
+{
+    return (comm->flags & DPB_COMM_SEGMENT) && !(comm->flags & DPB_COMM_DEVICE_MEMORY);
+}
+
 dpb_status dpb_registry_check_pair(const struct dpb_registry *registry, const char *device_name,
                                    const char *comm_name)
 {
