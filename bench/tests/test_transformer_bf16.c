@@ -209,7 +209,7 @@ static void test_a_device_that_lacks_an_operator(void **state)
         test_reference_device_lacks(fixture.device, needed[i]);
         assert_int_equal(tiny_bert_ops.open(&config, &workload), DPB_ERR_UNSUPPORTED);
         assert_null(workload);
-        snprintf(text, sizeof(text), "device \"reference\" has no %s in bf16",
+        snprintf(text, sizeof(text), "device \"reference\" has no operator \"%s\" in bf16",
                  dpb_op_text(needed[i]));
         assert_true(log_has(text));
     }

@@ -107,6 +107,16 @@ static int64_t large_bytes_for(const void *options, const struct dpb_workload_si
     return dpb_transformer_activation_bytes_for(large_list(options), sizes);
 }
 
+static uint64_t base_operators(const void *options, const struct dpb_workload_sizes *sizes)
+{
+    return dpb_transformer_operators(base_list(options), dropout_of(options), sizes->precision);
+}
+
+static uint64_t large_operators(const void *options, const struct dpb_workload_sizes *sizes)
+{
+    return dpb_transformer_operators(large_list(options), dropout_of(options), sizes->precision);
+}
+
 const struct dpb_workload_ops dpb_workload_bert_base_ops = {
         .version = DPB_WORKLOAD_OPS_VERSION,
         .name = "bert-base",
@@ -127,6 +137,7 @@ const struct dpb_workload_ops dpb_workload_bert_base_ops = {
         .backward = dpb_transformer_backward,
         .activation_bytes = dpb_transformer_activation_bytes,
         .activation_bytes_for = base_bytes_for,
+        .operators = base_operators,
 };
 
 const struct dpb_workload_ops dpb_workload_bert_large_ops = {
@@ -149,4 +160,5 @@ const struct dpb_workload_ops dpb_workload_bert_large_ops = {
         .backward = dpb_transformer_backward,
         .activation_bytes = dpb_transformer_activation_bytes,
         .activation_bytes_for = large_bytes_for,
+        .operators = large_operators,
 };

@@ -123,23 +123,19 @@ void dpb_dlrm_close(dpb_workload *workload)
     free(net);
 }
 
-/* The MLPs' operators in their precision. */
+uint64_t dpb_dlrm_operators(const void *options, const struct dpb_workload_sizes *sizes)
+{
+    (void)options;
+    return sizes->precision == DPB_F32
+                   ? 0
+                   : DPB_OPERATOR(DPB_OP_MATMUL) | DPB_OPERATOR(DPB_OP_BIAS_BWD) |
+                             DPB_OPERATOR(DPB_OP_RELU_BWD) | DPB_OPERATOR(DPB_OP_CAST);
+}
+
 static dpb_status check_device(const struct dlrm *net)
 {
-    static const enum dpb_op needed[] = {DPB_OP_MATMUL, DPB_OP_BIAS_BWD, DPB_OP_RELU_BWD,
-                                         DPB_OP_CAST};
-    const struct dpb_device_ops *device = dpb_device_get_ops(net->launcher->device);
-    enum dpb_dtype precision = net->sizes.precision;
-
-    for (size_t i = 0; precision != DPB_F32 && i < sizeof(needed) / sizeof(needed[0]); i++) {
-        if (device->op_supported(net->launcher->device, needed[i], precision))
-            continue;
-        dpb_error("workload \"%s\": device \"%s\" has no %s in %s", net->base.ops->name,
-                  device->name, dpb_op_text(needed[i]), dpb_dtype_text(precision));
-        dpb_log_hint("use --precision fp32, or another --device");
-        return DPB_ERR_UNSUPPORTED;
-    }
-    return DPB_OK;
+    return dpb_workload_check_operators(net->base.ops->name, dpb_dlrm_operators(NULL, &net->sizes),
+                                        net->sizes.precision, net->launcher->device);
 }
 
 dpb_status dpb_dlrm_open(const struct dpb_workload_ops *ops, const struct dpb_dlrm_list *list,

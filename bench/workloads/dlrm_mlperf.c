@@ -97,4 +97,5 @@ const struct dpb_workload_ops dpb_workload_dlrm_mlperf_ops = {
         .update = dpb_dlrm_update,
         .activation_bytes = dpb_dlrm_activation_bytes,
         .activation_bytes_for = activation_bytes_for,
+        .operators = dpb_dlrm_operators,
 };

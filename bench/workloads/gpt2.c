@@ -74,6 +74,11 @@ static int64_t bytes_for(const void *options, const struct dpb_workload_sizes *s
     return dpb_transformer_activation_bytes_for(list_of(options), sizes);
 }
 
+static uint64_t operators(const void *options, const struct dpb_workload_sizes *sizes)
+{
+    return dpb_transformer_operators(list_of(options), dropout_of(options), sizes->precision);
+}
+
 const struct dpb_workload_ops dpb_workload_gpt2_small_ops = {
         .version = DPB_WORKLOAD_OPS_VERSION,
         .name = "gpt2-small",
@@ -94,4 +99,5 @@ const struct dpb_workload_ops dpb_workload_gpt2_small_ops = {
         .backward = dpb_transformer_backward,
         .activation_bytes = dpb_transformer_activation_bytes,
         .activation_bytes_for = bytes_for,
+        .operators = operators,
 };

@@ -41,6 +41,10 @@ int64_t dpb_network_activation_bytes(dpb_workload *workload);
 int64_t dpb_network_activation_bytes_for(const struct dpb_layer_list *list,
                                          const struct dpb_workload_sizes *sizes);
 
+/* The member of a workload's table. */
+uint64_t dpb_network_operators(const struct dpb_layer_list *list,
+                               const struct dpb_workload_sizes *sizes);
+
 /* Is the batch one that this workload can take? DPB_ERR_USAGE, logged, when it has more samples
  * than `batch_max` or a label outside the classes. */
 dpb_status dpb_batch_check(const struct dpb_workload_ops *ops, const struct dpb_model *model,

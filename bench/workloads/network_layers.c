@@ -1,4 +1,5 @@
 /* What a network launches for each kind of layer. */
+#include "network.h"
 #include "network_private.h"
 
 #include "dpb_log.h"
@@ -90,33 +91,31 @@ static const struct {
 static const enum dpb_op sync_ops[] = {DPB_OP_BATCHNORM_STATS, DPB_OP_BATCHNORM_APPLY,
                                        DPB_OP_BATCHNORM_BWD_SUMS, DPB_OP_BATCHNORM_BWD_APPLY};
 
-static dpb_status check_operator(const struct network *net, enum dpb_op op)
+uint64_t dpb_network_operators(const struct dpb_layer_list *list,
+                               const struct dpb_workload_sizes *sizes)
 {
-    dpb_device *device = net->launcher->device;
-    const struct dpb_device_ops *ops = dpb_device_get_ops(device);
+    uint64_t set = sizes->precision == DPB_F32 ? 0 : DPB_OPERATOR(DPB_OP_CAST);
 
-    if (ops->op_supported(device, op, net->precision))
-        return DPB_OK;
-    dpb_error("workload \"%s\": device \"%s\" has no operator \"%s\" in %s", net->base.ops->name,
-              ops->name, dpb_op_text(op), dpb_dtype_text(net->precision));
-    if (net->precision == DPB_F32)
-        dpb_log_hint("use another --device%s", net->sync ? ", or leave --sync-bn away" : "");
-    else
-        dpb_log_hint("use --precision fp32, or another --device");
-    return DPB_ERR_UNSUPPORTED;
+    for (int i = 0; i < list->layer_count; i++) {
+        enum dpb_layer_kind kind = list->layer[i].kind;
+
+        for (int k = 0; k < kind_ops[kind].count; k++)
+            set |= DPB_OPERATOR(kind_ops[kind].op[k]);
+    }
+    for (size_t k = 0; sizes->sync_batch_statistics && k < sizeof(sync_ops) / sizeof(sync_ops[0]);
+         k++)
+        set |= DPB_OPERATOR(sync_ops[k]);
+    return set;
 }
 
 dpb_status dpb_network_check_operators(const struct network *net)
 {
-    for (int i = 0; i < net->list->layer_count; i++) {
-        enum dpb_layer_kind kind = net->list->layer[i].kind;
+    const struct dpb_workload_sizes sizes = {.precision = net->precision,
+                                             .sync_batch_statistics = net->sync != NULL};
 
-        for (int k = 0; k < kind_ops[kind].count; k++)
-            DPB_TRY(check_operator(net, kind_ops[kind].op[k]));
-    }
-    for (size_t k = 0; net->sync && k < sizeof(sync_ops) / sizeof(sync_ops[0]); k++)
-        DPB_TRY(check_operator(net, sync_ops[k]));
-    return net->precision == DPB_F32 ? DPB_OK : check_operator(net, DPB_OP_CAST);
+    return dpb_workload_check_operators(net->base.ops->name,
+                                        dpb_network_operators(net->list, &sizes), net->precision,
+                                        net->launcher->device);
 }
 
 /* ---- forward ---- */

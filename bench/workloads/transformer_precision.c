@@ -3,45 +3,30 @@
 
 #include <string.h>
 
-#include "dpb_log.h"
-
 /* ---- operators ---- */
 
-static const enum dpb_op always[] = {
-        DPB_OP_MATMUL,        DPB_OP_BIAS_BWD,      DPB_OP_ADD,           DPB_OP_GELU_FWD,
-        DPB_OP_GELU_BWD,      DPB_OP_LAYERNORM_FWD, DPB_OP_LAYERNORM_BWD, DPB_OP_EMBEDDING_FWD,
-        DPB_OP_EMBEDDING_BWD, DPB_OP_ATTENTION_FWD, DPB_OP_ATTENTION_BWD};
-static const enum dpb_op of_bert[] = {DPB_OP_TANH_FWD, DPB_OP_TANH_BWD};
-static const enum dpb_op of_dropout[] = {DPB_OP_DROPOUT_FWD, DPB_OP_DROPOUT_BWD};
-static const enum dpb_op of_mixed[] = {DPB_OP_CAST};
+#define ALWAYS                                                                                     \
+    (DPB_OPERATOR(DPB_OP_MATMUL) | DPB_OPERATOR(DPB_OP_BIAS_BWD) | DPB_OPERATOR(DPB_OP_ADD) |      \
+     DPB_OPERATOR(DPB_OP_GELU_FWD) | DPB_OPERATOR(DPB_OP_GELU_BWD) |                               \
+     DPB_OPERATOR(DPB_OP_LAYERNORM_FWD) | DPB_OPERATOR(DPB_OP_LAYERNORM_BWD) |                     \
+     DPB_OPERATOR(DPB_OP_EMBEDDING_FWD) | DPB_OPERATOR(DPB_OP_EMBEDDING_BWD) |                     \
+     DPB_OPERATOR(DPB_OP_ATTENTION_FWD) | DPB_OPERATOR(DPB_OP_ATTENTION_BWD))
+#define OF_BERT    (DPB_OPERATOR(DPB_OP_TANH_FWD) | DPB_OPERATOR(DPB_OP_TANH_BWD))
+#define OF_DROPOUT (DPB_OPERATOR(DPB_OP_DROPOUT_FWD) | DPB_OPERATOR(DPB_OP_DROPOUT_BWD))
 
-static dpb_status check_ops(const struct dpb_transformer *net, dpb_device *device,
-                            const enum dpb_op *op, size_t count)
+uint64_t dpb_transformer_operators(const struct dpb_transformer_list *list, double dropout,
+                                   enum dpb_dtype precision)
 {
-    const struct dpb_device_ops *ops = dpb_device_get_ops(device);
-
-    for (size_t i = 0; i < count; i++) {
-        if (ops->op_supported(device, op[i], net->precision))
-            continue;
-        dpb_error("workload \"%s\": device \"%s\" has no %s in %s", net->base.ops->name, ops->name,
-                  dpb_op_text(op[i]), dpb_dtype_text(net->precision));
-        dpb_log_hint(net->precision == DPB_F32 ? "use another --device"
-                                               : "use --precision fp32, or another --device");
-        return DPB_ERR_UNSUPPORTED;
-    }
-    return DPB_OK;
+    return ALWAYS | (list->shape.family == DPB_TRANSFORMER_BERT ? OF_BERT : 0) |
+           (dropout > 0.0 ? OF_DROPOUT : 0) |
+           (precision == DPB_F32 ? 0 : DPB_OPERATOR(DPB_OP_CAST));
 }
-
-#define CHECK(ops) check_ops(net, device, ops, sizeof(ops) / sizeof((ops)[0]))
 
 dpb_status dpb_transformer_check_device(const struct dpb_transformer *net, dpb_device *device)
 {
-    DPB_TRY(CHECK(always));
-    if (net->list->shape.family == DPB_TRANSFORMER_BERT)
-        DPB_TRY(CHECK(of_bert));
-    if (net->dropout > 0.0)
-        DPB_TRY(CHECK(of_dropout));
-    return net->precision == DPB_F32 ? DPB_OK : CHECK(of_mixed);
+    return dpb_workload_check_operators(
+            net->base.ops->name, dpb_transformer_operators(net->list, net->dropout, net->precision),
+            net->precision, device);
 }
 
 /* ---- casts ---- */

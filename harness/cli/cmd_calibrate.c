@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "dpb_ability.h"
 #include "dpb_calibrate.h"
 #include "dpb_comm_bench.h"
 #include "dpb_host.h"
@@ -128,6 +129,7 @@ static dpb_status drive(const struct dpb_registry *registry, const struct dpb_pl
     struct dpb_driver_result result;
 
     DPB_TRY(dpb_driver_preflight(registry, plan, NULL));
+    DPB_TRY(dpb_ability_check_plan(registry, plan));
     DPB_TRY(dpb_memory_check_plan(registry, plan));
     DPB_TRY(dpb_run_folder_new(NULL, plan->name, folder));
     struct dpb_driver_config driver = {

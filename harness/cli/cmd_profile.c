@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "dpb_ability.h"
 #include "dpb_cell_record.h"
 #include "dpb_host.h"
 #include "dpb_log.h"
@@ -238,6 +239,7 @@ static dpb_status run(const struct dpb_registry *registry, const struct dpb_comm
     }
     DPB_TRY(make_plan(registry, line, &plan));
     DPB_TRY_GOTO(st, dpb_driver_preflight(registry, &plan, NULL), out);
+    DPB_TRY_GOTO(st, dpb_ability_check_plan(registry, &plan), out);
     DPB_TRY_GOTO(st, dpb_memory_check_plan(registry, &plan), out);
     DPB_TRY_GOTO(st, dpb_run_folder_new(o->folder[0] ? o->folder : NULL, plan.name, &folder), out);
     DPB_TRY_GOTO(st, run_plan(registry, &plan, folder), out);

@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 
+#include "dpb_ability.h"
 #include "dpb_host.h"
 #include "dpb_memory.h"
 
@@ -42,6 +43,7 @@ static dpb_status run(const struct dpb_registry *registry, const struct dpb_comm
             out);
     DPB_TRY_GOTO(st, dpb_plan_build(&input, &plan), out);
     DPB_TRY_GOTO(st, dpb_driver_preflight(registry, &plan, crew), out);
+    DPB_TRY_GOTO(st, dpb_ability_check_plan(registry, &plan), out);
     DPB_TRY_GOTO(st, dpb_memory_check_plan(registry, &plan), out);
     DPB_TRY_GOTO(st, dpb_run_folder_new(o->out[0] ? o->out : NULL, plan.name, &folder), out);
     struct dpb_execute_config execute = {

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "dpb_ability.h"
 #include "dpb_experiment.h"
 #include "dpb_host.h"
 #include "dpb_log.h"
@@ -274,6 +275,7 @@ static dpb_status measure(const struct dpb_registry *registry, const struct tune
     char *folder = NULL;
     struct dpb_driver_result result = {0};
     DPB_TRY(dpb_driver_preflight(registry, &tune->plan, crew));
+    DPB_TRY(dpb_ability_check_plan(registry, &tune->plan));
     DPB_TRY(dpb_memory_check_plan(registry, &tune->plan));
     DPB_TRY(dpb_run_folder_new(o->out[0] ? o->out : NULL, "tune", &folder));
     dpb_info("%zu candidates, at most %" PRId64 " launches, into %s", tune->plan.cell_count,

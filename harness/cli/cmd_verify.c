@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 
+#include "dpb_ability.h"
 #include "dpb_experiment.h"
 #include "dpb_host.h"
 #include "dpb_log.h"
@@ -205,6 +206,7 @@ static dpb_status run(const struct dpb_registry *registry, const struct dpb_comm
     DPB_TRY_GOTO(st, check_steps(&plan), out);
     DPB_TRY_GOTO(st, synchronise_statistics(registry, &line->experiment, &plan), out);
     DPB_TRY_GOTO(st, dpb_driver_preflight(registry, &plan, crew), out);
+    DPB_TRY_GOTO(st, dpb_ability_check_plan(registry, &plan), out);
     DPB_TRY_GOTO(st, dpb_memory_check_plan(registry, &plan), out);
     st = verify_cells(registry, &plan, crew, o->json);
 out:

@@ -67,7 +67,9 @@ static void ended(const struct dpb_progress *p, const char *label)
             dpb_info("[%zu/%zu] %s: %s per step, %.0f %% of the cores available", p->done, p->total,
                      label, step, 100 * p->availability);
     } else if (p->skipped) {
-        dpb_info("[%zu/%zu] %s: skipped, it does not fit into memory", p->done, p->total, label);
+        dpb_info("[%zu/%zu] %s: skipped, %s", p->done, p->total, label,
+                 p->status == DPB_ERR_UNSUPPORTED ? "the device cannot compute it"
+                                                  : "it does not fit into memory");
     } else {
         dpb_info("[%zu/%zu] %s: %s", p->done, p->total, label, dpb_status_text(p->status));
     }

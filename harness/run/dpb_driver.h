@@ -24,7 +24,7 @@ struct dpb_progress {
     int64_t step;           /* of the slowest rank; -1 when the launch has ended */
     int64_t steps;          /* it will train; 0 when only the data set tells */
     dpb_status status;      /* when it has ended */
-    bool skipped;           /* it was not launched, since it does not fit into memory */
+    bool skipped;           /* not launched: DPB_ERR_NO_MEMORY, DPB_ERR_UNSUPPORTED */
     double median_step_ns;  /* when it has ended; NaN when it failed */
     double availability;    /* NaN of a simulated cell */
     bool repeats_for_noise; /* ended below the probe limit, and is tried again */
@@ -56,8 +56,9 @@ struct dpb_driver_result {
 dpb_status dpb_driver_preflight(const struct dpb_registry *registry, const struct dpb_plan *plan,
                                 const dpb_crew *crew);
 
-/* Run the plan. A cell that does not fit into memory is recorded as skipped; that is not ok either
- * (DPB_ERR_NO_MEMORY): a result is missing. DPB_OK when every launch is ok; else the status of the
+/* Run the plan. A cell that does not fit into memory, or that the device cannot compute in its
+ * precision, is recorded as skipped; that is not ok either (DPB_ERR_NO_MEMORY,
+ * DPB_ERR_UNSUPPORTED): a result is missing. DPB_OK when every launch is ok; else the status of the
  * first that is not (DPB_ERR_INTERRUPTED when interrupted). Records and manifest are valid in every
  * case. */
 dpb_status dpb_driver_run(const struct dpb_driver_config *config, struct dpb_driver_result *result);

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "dpb_ability.h"
 #include "dpb_cell_record.h"
 #include "dpb_clock.h"
 #include "dpb_dataset.h"
@@ -475,13 +476,17 @@ static dpb_status run_launch(struct driver *d, size_t n)
     dpb_memory_predict(d->config->registry, cell->config, &memory);
     dpb_status launched =
             dpb_memory_limit_of(d->config->registry, cell->config, &memory_limit_bytes);
-    const bool skipped = launched == DPB_OK && memory.total_bytes > memory_limit_bytes;
+    if (launched == DPB_OK)
+        launched = dpb_ability_check(d->config->registry, cell->config, result.reason,
+                                     sizeof(result.reason));
+    const bool fits = memory.total_bytes <= memory_limit_bytes;
+    const bool skipped = launched == DPB_ERR_UNSUPPORTED || (launched == DPB_OK && !fits);
     d->progress.label = cell->label;
     d->progress.repeat = plan->order[n].repeat;
     d->progress.step = 0;
     d->progress.steps = e->steps == DPB_AUTO ? 0 : e->steps;
     tell(d);
-    if (skipped)
+    if (launched == DPB_OK && !fits)
         launched = refuse(&memory, memory_limit_bytes, &result);
     else if (launched == DPB_OK && is_virtual)
         launched = run_virtual(d, &plan->order[n], &result, &sections);

@@ -294,7 +294,13 @@ struct dpb_workload_ops {
     /* The same without opening, exactly, so that what cannot fit is refused before it runs.
      * Optional: NULL where nobody can tell. */
     int64_t (*activation_bytes_for)(const void *options, const struct dpb_workload_sizes *sizes);
+    /* Optional. The operators that are launched in the precision of `sizes`, as a set of
+     * DPB_OPERATOR()s, so that what a device cannot do is refused before anything runs. */
+    uint64_t (*operators)(const void *options, const struct dpb_workload_sizes *sizes);
 };
+
+#define DPB_OPERATOR(op) (UINT64_C(1) << (op))
+_Static_assert(DPB_OP_COUNT <= 64, "a set of operators is 64 bits");
 
 enum dpb_workload_flags {
     DPB_WORKLOAD_INTEGER_GRADIENTS = 1 << 0, /* gradients are small integers: sums are exact */
@@ -309,6 +315,14 @@ struct dpb_workload_base {
 };
 
 dpb_status dpb_workload_ops_check(const struct dpb_workload_ops *ops);
+
+/* Has the device these operators in that precision? DPB_ERR_UNSUPPORTED with one line in `why`,
+ * which names the first that it has not, the device, and, where the device tells, the reason. */
+dpb_status dpb_workload_can_run(const char *workload, uint64_t operators, enum dpb_dtype precision,
+                                dpb_device *device, char *why, size_t why_bytes);
+/* The same, logged with the remedy. */
+dpb_status dpb_workload_check_operators(const char *workload, uint64_t operators,
+                                        enum dpb_dtype precision, dpb_device *device);
 
 /* forward() in slot 0, and what it says: for who has nothing else to do. */
 dpb_status dpb_forward_and_read(const struct dpb_workload_ops *ops,

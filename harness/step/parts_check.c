@@ -1,4 +1,5 @@
 /* Do the tables of workloads and strategies keep what their interfaces promise? */
+#include <stdio.h>
 #include <string.h>
 
 #include "dpb_log.h"
@@ -95,6 +96,51 @@ dpb_status dpb_workload_ops_check(const struct dpb_workload_ops *ops)
     DPB_TRY(check_table("workload", ops->name, ops->summary, ops->version, DPB_WORKLOAD_OPS_VERSION,
                         members, sizeof(members) / sizeof(members[0])));
     return check_options("workload", ops->name, ops->options);
+}
+
+/* What the device says of a precision that it has not: "bf16_reason" beside "bf16": null. */
+static void say_lacking(dpb_device *device, enum dpb_op op, enum dpb_dtype precision,
+                        const char *workload, char *why, size_t why_bytes)
+{
+    const struct dpb_device_ops *ops = dpb_device_get_ops(device);
+    dpb_json *said = ops->describe(device);
+    const char *isa = dpb_json_as_string(dpb_json_get(said, "isa"), "");
+    char key[32];
+    const char *reason;
+
+    snprintf(key, sizeof(key), "%s_reason", dpb_dtype_text(precision));
+    reason = dpb_json_as_string(dpb_json_get(said, key), "");
+    snprintf(why, why_bytes,
+             "workload \"%s\": device \"%s\"%s%s%s has no operator \"%s\" in %s%s%s", workload,
+             ops->name, isa[0] ? " (" : "", isa, isa[0] ? ")" : "", dpb_op_text(op),
+             dpb_dtype_text(precision), reason[0] ? ": " : "", reason);
+    dpb_json_free(said);
+}
+
+dpb_status dpb_workload_can_run(const char *workload, uint64_t operators, enum dpb_dtype precision,
+                                dpb_device *device, char *why, size_t why_bytes)
+{
+    for (int op = 0; op < DPB_OP_COUNT; op++) {
+        if (!(operators & DPB_OPERATOR(op)) ||
+            dpb_device_get_ops(device)->op_supported(device, (enum dpb_op)op, precision))
+            continue;
+        say_lacking(device, (enum dpb_op)op, precision, workload, why, why_bytes);
+        return DPB_ERR_UNSUPPORTED;
+    }
+    return DPB_OK;
+}
+
+dpb_status dpb_workload_check_operators(const char *workload, uint64_t operators,
+                                        enum dpb_dtype precision, dpb_device *device)
+{
+    char why[512];
+
+    if (dpb_workload_can_run(workload, operators, precision, device, why, sizeof(why)) == DPB_OK)
+        return DPB_OK;
+    dpb_error("%s", why);
+    dpb_log_hint(precision == DPB_F32 ? "use another --device"
+                                      : "use --precision fp32, or another --device");
+    return DPB_ERR_UNSUPPORTED;
 }
 
 unsigned dpb_strategy_flags(const struct dpb_strategy_ops *ops, const void *options)

@@ -234,6 +234,21 @@ assert_file_mistake() {
     grep -q 'memory: 2 ranks need' out/report.md
 }
 
+@test "a precision that this CPU cannot do is refused before any work; a sweep skips the cell" {
+    export ONEDNN_MAX_CPU_ISA=AVX2
+    dpbench run "${quick[@]}" --precision bf16 --ranks 1 -o out
+    assert_exit 3
+    assert_output 'error: workload "mnist-mlp": device "cpu" \(.*\) has no operator "matmul" in bf16: oneDNN needs'
+    assert_output 'use --precision fp32, or another --device'
+    [ ! -e out ]
+    dpbench sweep "${quick[@]}" --precision fp32,bf16 --ranks 1 -o out
+    assert_exit 3
+    assert_output 'skipped, the device cannot compute it'
+    file=$(records_file)
+    assert_json "$file" '{r["config"]["precision"]: r["status"] for r in d}' '{"fp32": "ok", "bf16": "skipped"}'
+    assert_json "$file" 'all("\"matmul\" in bf16" in r["reason"] for r in d if r["status"] == "skipped")' true
+}
+
 @test "a resumed run keeps its name, however its folder is written or moved" {
     write_sweep
     dpbench sweep sweep.yaml --probe-retries 0 -o out/
