@@ -10,9 +10,9 @@
 #include "greeting.h"
 #include "net_private.h"
 
-/* Whose greeting is under way. When there are more, the one who has waited longest is dropped: a
- * guest needs one round trip, and comes back when it was dropped. */
-#define WAITING_MAX 1024
+/* Whose greeting is under way: all ranks of the largest run may come at once. When there are more,
+ * the one who has waited longest is dropped: a guest needs one round trip, and comes back. */
+#define WAITING_MAX 5120
 #define ACCEPTS_MAX 64 /* at a time, so that a flood leaves time for greetings */
 
 enum stage {
@@ -35,7 +35,7 @@ struct dpb_net_door {
     int listen_fd;
     struct dpb_net_token token;
     int64_t greeting_ns;
-    size_t count;
+    size_t count, next;                   /* whose turn it is */
     struct waiting *waiting[WAITING_MAX]; /* in the order in which they came */
     uint64_t strangers;
     bool starved; /* no descriptors left, and logged */
@@ -66,6 +66,8 @@ static void forget(dpb_net_door *door, size_t index)
 {
     free(door->waiting[index]);
     door->count--;
+    if (index < door->next)
+        door->next--;
     memmove(&door->waiting[index], &door->waiting[index + 1],
             (door->count - index) * sizeof(door->waiting[0]));
 }
@@ -81,6 +83,14 @@ static void drop(dpb_net_door *door, size_t index, const char *why)
         dpb_debug("a connection from %s is refused: %s", from, why);
     close(stranger->fd);
     forget(door, index);
+}
+
+/* It may be a guest: no stranger is counted. */
+static void drop_oldest(dpb_net_door *door)
+{
+    dpb_debug("the oldest of %zu greetings that are under way is given up", door->count);
+    close(door->waiting[0]->fd);
+    forget(door, 0);
 }
 
 void dpb_net_door_close(dpb_net_door *door)
@@ -217,7 +227,7 @@ static bool wait_for(dpb_net_door *door, int fd, const struct dpb_net_place *fro
 static bool make_room(dpb_net_door *door)
 {
     if (door->count > 0) {
-        drop(door, 0, "there are too many connections");
+        drop_oldest(door);
         return true;
     }
     if (!door->starved)
@@ -242,7 +252,7 @@ static void accept_some(dpb_net_door *door, int64_t now_ns)
             continue; /* else that connection has ended already */
         }
         if (door->count == WAITING_MAX)
-            drop(door, 0, "there are too many connections");
+            drop_oldest(door);
         if (!wait_for(door, fd, &from, now_ns))
             close(fd);
     }
@@ -266,14 +276,18 @@ dpb_status dpb_net_door_admit(dpb_net_door *door, int *fd, char role[DPB_NET_ROL
     const int64_t now_ns = dpb_clock_now_ns();
     char why[256];
     accept_some(door, now_ns);
-    for (size_t i = 0; i < door->count;) {
-        dpb_status st = go_on(door, door->waiting[i], now_ns, why, sizeof(why));
+    /* Everyone once, beginning after the guest who came in last: thousands come in one after the
+     * other without each of them being asked again for each. */
+    for (size_t left = door->count; left > 0 && door->count > 0; left--) {
+        if (door->next >= door->count)
+            door->next = 0;
+        dpb_status st = go_on(door, door->waiting[door->next], now_ns, why, sizeof(why));
         if (st == DPB_OK)
-            return let_in(door, i, fd, role, from);
+            return let_in(door, door->next, fd, role, from);
         if (st == DPB_PENDING)
-            i++;
+            door->next++;
         else
-            drop(door, i, why);
+            drop(door, door->next, why);
     }
     return DPB_PENDING;
 }
