@@ -1,12 +1,14 @@
 /* dpbench history: values commit after commit, where they changed, and how far they have gone. */
 #include "dpb_cli.h"
 
+#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "dpb_changepoint.h"
 #include "dpb_history.h"
@@ -321,6 +323,18 @@ static dpb_status act(dpb_history *history, const struct history_options *o, con
     return dpb_history_check(history);
 }
 
+/* Nothing is made for runs that are not there. */
+static dpb_status check_runs(const char *const *paths, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (access(paths[i], R_OK) != 0) {
+            dpb_error("cannot read \"%s\": %s", paths[i], strerror(errno));
+            dpb_log_hint("name the folder of a run, a baseline or a file of results");
+            return DPB_ERR_NOT_FOUND;
+        }
+    return DPB_OK;
+}
+
 static dpb_status run(const struct dpb_registry *registry, const struct dpb_command_line *line,
                       const void *options)
 {
@@ -342,7 +356,10 @@ static dpb_status run(const struct dpb_registry *registry, const struct dpb_comm
             dpb_log_hint("`dpbench history %s %s`", action, actions[i].arguments);
         return DPB_ERR_USAGE;
     }
-    DPB_TRY(dpb_history_open(o->db, strcmp(action, "add") == 0, &history));
+    const bool adds = strcmp(action, "add") == 0;
+    if (adds)
+        DPB_TRY(check_runs(line->arguments + 1, count));
+    DPB_TRY(dpb_history_open(o->db, adds, &history));
     const dpb_status st = act(history, o, action, line->arguments + 1, count);
     dpb_history_close(history);
     return st;

@@ -456,6 +456,8 @@ dpb_status gate_measure(const struct gate_measure_config *config)
     DPB_TRY_GOTO(st, open_side(&config->candidate, "candidate", config->folder, &m.sides[1]), out);
     st = launch_all(&m);
 out:
+    if (st < 0 && *config->interrupted)
+        st = DPB_ERR_INTERRUPTED; /* whatever that broke */
     close_side(&m.sides[0]);
     close_side(&m.sides[1]);
     free(m.run_id);

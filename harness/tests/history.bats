@@ -61,3 +61,9 @@ add_commits() {
     dpbench history list --db other.db
     assert_exit 5
 }
+
+@test "runs that are not there make no history" {
+    dpbench history add nosuch
+    assert_exit 3
+    assert_nothing_written
+}
