@@ -45,10 +45,17 @@ struct round {
     struct place place[];
 };
 
+/* A connection that the thread has not taken over yet. */
+struct given {
+    int fd;
+    struct dpb_net_address from;
+};
+
 struct connection {
     struct connection *next;
     dpb_rendezvous_server *server;
     struct dpb_meet_link link;
+    struct dpb_net_address from;
     struct round *round; /* NULL: it has not said yet who it is, or has left */
     int rank;            /* -1: of no place */
     bool leaves;         /* it has said so */
@@ -64,7 +71,7 @@ struct dpb_rendezvous_server {
     struct round *rounds; /* the oldest first */
     pthread_mutex_t lock; /* of the rest */
     bool stops;
-    int *given; /* connections that the thread has not taken over yet */
+    struct given *given;
     size_t given_count;
 };
 
@@ -425,12 +432,13 @@ static void watch(struct connection *connection, int operation)
         connection->link.broken = strerror(errno);
 }
 
-static void take_over(dpb_rendezvous_server *server, int fd)
+static void take_over(dpb_rendezvous_server *server, const struct given *given)
 {
+    const int fd = given->fd;
     struct connection *connection = calloc(1, sizeof(*connection));
     const int flags = fcntl(fd, F_GETFL);
     if (!connection || flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) != 0) {
-        dpb_error("the rendezvous cannot take a rank's connection: %s",
+        dpb_error("the rendezvous cannot take the connection from %s: %s", given->from.host,
                   connection ? strerror(errno) : "out of memory");
         free(connection);
         close(fd);
@@ -438,6 +446,7 @@ static void take_over(dpb_rendezvous_server *server, int fd)
     }
     dpb_meet_link_init(&connection->link, fd);
     connection->server = server;
+    connection->from = given->from;
     connection->rank = -1;
     connection->next = server->connections;
     server->connections = connection;
@@ -456,8 +465,9 @@ static void lose(struct connection *connection)
         snprintf(last, sizeof(last), ", last seen at call #%" PRIu64 " (%s)", place->seen.called,
                  place->part.what);
     fail_text(connection->server, round, DPB_ERR_RANK_FAILED,
-              "rank %d on %s (process %" PRId32 ") is gone: its connection broke (%s)%s",
-              connection->rank, place->seen.host, place->seen.pid, connection->link.broken, last);
+              "rank %d on %s (%s, process %" PRId32 ") is gone: its connection broke (%s)%s",
+              connection->rank, place->seen.host, connection->from.host, place->seen.pid,
+              connection->link.broken, last);
     leave(connection);
 }
 
@@ -518,13 +528,13 @@ static bool take_given(dpb_rendezvous_server *server)
     (void)got; /* nothing there: woken by something else */
     pthread_mutex_lock(&server->lock);
     const bool stops = server->stops;
-    int *given = server->given;
+    struct given *given = server->given;
     const size_t given_count = server->given_count;
     server->given = NULL;
     server->given_count = 0;
     pthread_mutex_unlock(&server->lock);
     for (size_t i = 0; i < given_count; i++)
-        take_over(server, given[i]);
+        take_over(server, &given[i]);
     free(given);
     return !stops;
 }
@@ -567,7 +577,7 @@ static void release(dpb_rendezvous_server *server)
     while (server->rounds)
         free_round(server, server->rounds);
     for (size_t i = 0; i < server->given_count; i++)
-        close(server->given[i]);
+        close(server->given[i].fd);
     free(server->given);
     if (server->epoll_fd >= 0)
         close(server->epoll_fd);
@@ -630,10 +640,10 @@ dpb_status dpb_rendezvous_server_give(dpb_rendezvous_server *server, int fd,
                                       const struct dpb_net_address *from)
 {
     pthread_mutex_lock(&server->lock);
-    int *given = realloc(server->given, (server->given_count + 1) * sizeof(*given));
+    struct given *given = realloc(server->given, (server->given_count + 1) * sizeof(*given));
     if (given) {
         server->given = given;
-        given[server->given_count++] = fd;
+        given[server->given_count++] = (struct given){fd, *from};
     }
     pthread_mutex_unlock(&server->lock);
     if (!given) {

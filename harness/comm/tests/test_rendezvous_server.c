@@ -372,8 +372,9 @@ static void test_junk_of_a_rank(void **state)
     launcher_end(&launcher);
     assert_int_equal(rank[0].st, DPB_ERR_RANK_FAILED);
     assert_int_equal(rank[1].st, DPB_ERR_RANK_FAILED);
-    assert_logged("rank 1: end #2 failed: rank 2 on node7 (process 5) is gone: its connection "
-                  "broke (it said what no rank says), last seen at call #1 (open)");
+    assert_logged(
+            "rank 1: end #2 failed: rank 2 on node7 (127.0.0.1, process 5) is gone: its connection "
+            "broke (it said what no rank says), last seen at call #1 (open)");
 }
 
 static void test_open(void **state)
