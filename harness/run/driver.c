@@ -156,9 +156,9 @@ static dpb_status crew_preflight(const struct dpb_registry *registry, const stru
     dpb_status st = DPB_OK;
     for (size_t i = 0; st == DPB_OK && i < plan->cell_count; i++) {
         struct dpb_world world = {0};
-        st = check_crew_cell(registry, plan, crew, plan->cells[i].config);
+        st = place_cell(crew, plan->cells[i].config, &world);
         if (st == DPB_OK)
-            st = place_cell(crew, plan->cells[i].config, &world);
+            st = check_crew_cell(registry, plan, crew, plan->cells[i].config);
         if (st == DPB_OK && world.ranks > widest.ranks) {
             dpb_world_release(&widest);
             widest = world;
