@@ -178,11 +178,29 @@ static dpb_status piece(const struct transfer *t, int64_t first, int count)
     return DPB_OK;
 }
 
+/* MPICH 4.0 copies, in place, with memcpy, what is a rank's own: it must not overlap the range's
+ * begin, so no range has parts of two shards. */
+static dpb_status reduce_scatter_large(const struct transfer *t)
+{
+    for (int r = 0; r < t->comm->base.size; r++) {
+        int64_t begin, first;
+        int64_t count = dpb_coll_shard(t->coll->count, t->comm->base.size, r, &begin);
+        int64_t pieces = dpb_mpi_piece_number(count, t->most);
+        for (int64_t i = 0; i < pieces; i++) {
+            int n = (int)dpb_mpi_piece(count, t->most, i, &first);
+            DPB_TRY(reduce_scatter(t, begin + first, n));
+        }
+    }
+    return DPB_OK;
+}
+
 static dpb_status library(const struct transfer *t)
 {
     int64_t pieces = dpb_mpi_piece_number(t->coll->count, t->most);
     if (t->coll->kind == DPB_COLL_ALL_TO_ALL)
         return all_to_all(t);
+    if (t->coll->kind == DPB_COLL_REDUCE_SCATTER && pieces > 1)
+        return reduce_scatter_large(t);
     for (int64_t i = 0; i < pieces; i++) {
         int64_t first;
         int count = (int)dpb_mpi_piece(t->coll->count, t->most, i, &first);
