@@ -11,6 +11,10 @@
 /* The same list for the same `where`, made once. */
 const struct dpb_dlrm_list *tiny_dlrm_list(enum dpb_dlrm_where where);
 
+/* Workloads of it, without options. */
+extern const struct dpb_workload_ops tiny_dlrm_dense_ops, tiny_dlrm_sparse_ops,
+        tiny_dlrm_sharded_ops;
+
 /* What PyTorch computed; the caller frees it. */
 dpb_json *tiny_dlrm_figures(void);
 /* The `count` numbers under `key`. */
