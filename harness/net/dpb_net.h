@@ -52,21 +52,24 @@ void dpb_net_address_text(const struct dpb_net_address *address, char text[DPB_N
 /* Listen. `bind_to`: an interface ("eth0"), an address or a name of this host, a network
  * ("10.1.0.0/16": the interface in it), or NULL: the interface that leads to `peer` (a host's
  * name, a route is looked up, nothing is sent), or without a peer the loopback one only. `address`
- * gets what others connect to: a numeric address and the real port. Logged: no such interface
- * (with the list of those there are), an address of another host, a port that is taken. */
+ * gets what others connect to: a numeric address and the real port. The socket does not block.
+ * DPB_ERR_UNAVAILABLE: no such interface (with the list of those there are), an address of another
+ * host, a port that is taken; DPB_ERR_USAGE: "0.0.0.0", which nobody can connect to, no network;
+ * logged. */
 dpb_status dpb_net_listen(const char *bind_to, const char *peer, int port, int *fd,
                           struct dpb_net_address *address);
 
 /* Connect and greet as `role` ("rank", "rendezvous"), trying again until `deadline_ns`
  * (dpb_clock_now_ns()) while nobody listens yet or the host cannot be reached. DPB_ERR_TIMEOUT with
- * the last reason, DPB_ERR_UNAVAILABLE (a name that does not resolve), DPB_ERR_MISMATCH (the other
- * end has another token, or is no dpbench or one of another protocol); logged. The socket blocks.
- */
+ * the last reason, DPB_ERR_UNAVAILABLE (a name that does not resolve; it may until then),
+ * DPB_ERR_MISMATCH at once (the other end has another token, or is no dpbench or one of another
+ * protocol); logged. The socket blocks. */
 dpb_status dpb_net_connect(const struct dpb_net_address *to, const struct dpb_net_token *token,
                            const char *role, int64_t deadline_ns, int *fd);
 
 /* The listening side, in one thread with others: connections whose greeting is under way wait
- * inside, none holds up another, and each is dropped after DPB_NET_GREETING_NS. */
+ * inside, none holds up another, and each is dropped after DPB_NET_GREETING_NS, by the next call of
+ * dpb_net_door_admit(): make one a second also when poll() has nothing. */
 #define DPB_NET_GREETING_NS 5000000000ll
 typedef struct dpb_net_door dpb_net_door;
 /* Takes over `listen_fd`, also on failure. */
@@ -75,8 +78,9 @@ void dpb_net_door_close(dpb_net_door *door); /* NULL is fine */
 /* File descriptors to poll() for reading: at most `room` are written to `fds`; returns how many. */
 size_t dpb_net_door_fds(const dpb_net_door *door, int *fds, size_t room);
 /* Go on with everything that is possible without blocking. DPB_OK: a guest with the right token is
- * in (`fd`, `role`, and its numeric address `from`); DPB_PENDING: nobody yet. Strangers are counted
- * and the first is logged as a warning, with its address and the reason. */
+ * in (`fd`, which blocks and is the caller's, `role`, and its numeric address `from`), and there
+ * may be more: call again. DPB_PENDING: nobody yet. Strangers are counted and the first is logged
+ * as a warning, with its address and the reason. */
 dpb_status dpb_net_door_admit(dpb_net_door *door, int *fd, char role[DPB_NET_ROLE_BYTES],
                               struct dpb_net_address *from);
 
