@@ -1,0 +1,319 @@
+# Ranks that mpirun, srun or somebody else started: what is refused, and what works on one machine.
+# Real hosts: tests/hosts.
+load helper
+
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_mpi_yield_when_idle=1
+export XDG_RUNTIME_DIR= # meeting files of these tests are in /tmp, and gone with their runs
+
+# need_mpirun NAME: openmpi or mpich, as `mpirun` first in PATH.
+need_mpirun() {
+    local program
+    program=$(command -v "mpirun.$1") || skip "mpirun.$1 is not installed"
+    fake mpirun "exec $program \"\$@\""
+}
+
+# need_mpi NAME: and the module of that MPI.
+need_mpi() {
+    need_mpirun "$1"
+    [ -e "$(dirname "$DPBENCH")/libdpbench_$1.so" ] || skip "built without $1"
+}
+
+# fake NAME LINE...: a program that is first in PATH.
+fake() {
+    mkdir -p "$folder/bin"
+    printf '%s\n' '#!/bin/sh' "${@:2}" >"$folder/bin/$1"
+    chmod +x "$folder/bin/$1"
+    PATH=$folder/bin:$PATH
+}
+
+# process RANK SIZE ARGUMENT...: one of several, by torchrun's variables, in the background; what it says
+# goes to the file out.N, N being how many there are.
+processes=()
+process() {
+    local program=${program:-$DPBENCH}
+    RANK=$1 WORLD_SIZE=$2 MASTER_ADDR=localhost MASTER_PORT=$port LOCAL_RANK=$1 \
+        "$program" "${@:3}" >"out.${#processes[@]}" 2>&1 3>&- &
+    processes+=("$!")
+}
+
+# Wait for all: $statuses, and everything they said in $output.
+statuses=()
+join_processes() {
+    local pid status_of
+    for pid in "${processes[@]}"; do
+        status_of=0
+        wait "$pid" || status_of=$?
+        statuses+=("$status_of")
+    done
+    output=$(cat out.*)
+}
+
+assert_statuses() {
+    [ "${statuses[*]}" = "$*" ] || {
+        printf 'exit statuses %s, not %s; output:\n%s\n' "${statuses[*]}" "$*" "$output" >&2
+        return 1
+    }
+}
+
+port=$((20000 + $$ % 10000)) # names the meeting: of this test file alone
+late=(--launcher torchrun-env --rendezvous-timeout)
+meet=("${late[@]}" 60s)
+
+# ---- what cannot take effect, or is not there ----
+
+@test "options for hosts are refused where they cannot take effect" {
+    for option in --hosts --hostfile --interface --rendezvous --launcher-args; do
+        dpbench run "$option" a:1
+        assert_usage_error
+        assert_output "$option a:1 cannot take effect with --launcher local"
+    done
+    dpbench sweep --launcher mpirun --rendezvous a:1
+    assert_usage_error
+    dpbench verify --launcher none --hosts a:1
+    assert_usage_error
+    dpbench comm --launcher mpirun --hosts a:1 --hostfile b
+    assert_usage_error
+    assert_output '\-\-hosts and --hostfile both'
+}
+
+@test "wrong hosts and hostfiles are refused by entry, file and line" {
+    fake mpirun 'echo "mpirun (Open MPI) 4.1.4"'
+    dpbench run --launcher mpirun --hosts a:2,b:x
+    assert_exit 2
+    assert_output '"b:x" is no host: slots are a number'
+    dpbench run --launcher mpirun --hosts 'a:2,,b:2'
+    assert_exit 2
+    assert_output 'the name is empty'
+    printf 'node1 slots=4\nnode2 slots=0\n' >hostfile
+    dpbench run --launcher mpirun --hostfile hostfile
+    assert_exit 2
+    assert_output 'hostfile:2: "node2 slots=0" is no host'
+    dpbench run --launcher mpirun --hostfile nowhere
+    assert_exit 3
+    dpbench run "${quick[@]}" --launcher mpirun --hosts a:2,b:1 --comm mpi --ranks 4
+    assert_exit 3
+    assert_output '4 ranks do not fit on 2 hosts, which take 3'
+    [ ! -e runs ]
+}
+
+@test "hosts named twice, and some without slots, are warned about; the mapping is printed" {
+    fake mpirun 'echo "mpirun (Open MPI) 4.1.4"; case $1 in --version) exit 0;; esac' \
+        'echo "no node1 here"; exit 7'
+    dpbench run "${quick[@]}" --launcher mpirun --hosts node1:1,node2:2,node1:1,node3 --comm mpi \
+        --interface lo
+    assert_exit 4
+    assert_output 'host "node1" is named again: it is one host with 2 slots'
+    assert_output 'some have none \("node3"\): those have one'
+    assert_output 'node 0  node1  ranks 0-1'
+    assert_output 'node 1  node2  ranks 2-3'
+    assert_output 'node 2  node3  rank 4'
+    assert_output 'mpirun exited with code 7: no node1 here'
+}
+
+@test "no mpirun, no srun, no MPI's mpirun: which package has it" {
+    PATH=/nowhere run "$DPBENCH" run --launcher mpirun
+    assert_exit 3
+    assert_output 'there is no mpirun in PATH'
+    assert_output 'hint: .*openmpi-bin'
+    PATH=/nowhere run "$DPBENCH" run --launcher srun
+    assert_exit 3
+    assert_output 'hint: .*slurm-client'
+    fake mpirun 'echo Another MPI'
+    dpbench run --launcher mpirun
+    assert_exit 3
+    assert_output 'neither Open MPI.s nor MPICH.s'
+    assert_output 'hint: '
+}
+
+@test "what mpirun is asked for, and --launcher-args" {
+    fake mpirun 'case $1 in --version) echo "mpirun (Open MPI) 4.1.4"; exit 0;; esac' \
+        "printf '%s\n' \"\$@\" >'$folder/words'" "env >'$folder/variables'" \
+        "cat >'$folder/input'" 'echo over; exit 1'
+    dpbench run "${quick[@]}" --launcher mpirun --comm mpi --ranks 3 --hosts 'localhost:2,127.0.0.2:2' \
+        --launcher-args "--mca btl 'tcp,self'"
+    assert_exit 4
+    [ "$(tr '\n' ' ' <words)" = "-np 3 --host localhost:2,127.0.0.2:1 --map-by slot --bind-to none \
+-x DPBENCH_LAUNCHER -x DPBENCH_TOKEN --mca btl tcp,self $(realpath "$DPBENCH") worker " ] || {
+        cat words >&2
+        return 1
+    }
+    grep -Eq '^DPBENCH_LAUNCHER=127\.0\.0\.1:[0-9]+$' variables
+    grep -Eq '^DPBENCH_TOKEN=[0-9a-f]{64}$' variables
+    [ ! -s input ]
+    ! grep -q "$(sed -n 's/^DPBENCH_TOKEN=//p' variables)" words runs/*/*
+}
+
+@test "--help and --version work in an empty environment and under every launcher's variables" {
+    for variables in '' 'RANK=x WORLD_SIZE=y' 'OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=4' \
+        'PMI_RANK=9 PMI_SIZE=2' 'SLURM_PROCID=1 SLURM_STEP_NUM_TASKS=2'; do
+        for arguments in --help --version 'run --help' 'sweep --help' 'comm --help'; do
+            # shellcheck disable=SC2086 # words
+            run env -i $variables "$DPBENCH" $arguments
+            assert_exit 0
+        done
+    done
+}
+
+# ---- processes that somebody else started ----
+
+@test "no variables tell a process its rank: silent singletons are refused" {
+    for i in 1 2 3; do
+        dpbench run "${quick[@]}" --launcher none
+        assert_exit 3
+        assert_output 'no variables of torchrun, mpirun or srun tell this process its rank'
+    done
+    assert_nothing_written
+    run env RANK=0 WORLD_SIZE=2 OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=4 \
+        "$DPBENCH" run "${quick[@]}" --launcher none
+    assert_exit 3
+    assert_output 'RANK=0 and WORLD_SIZE=2, but OMPI_COMM_WORLD_RANK=1 and OMPI_COMM_WORLD_SIZE=4'
+}
+
+@test "a rank that does not come is named when the time is over" {
+    process 0 3 run "${quick[@]}" "${late[@]}" 2s
+    process 1 3 run "${quick[@]}" "${late[@]}" 2s
+    join_processes
+    assert_statuses 4 4
+    assert_output '1 of 3 ranks did not come within --rendezvous-timeout: 2$'
+    [ ! -e runs ]
+}
+
+@test "without rank 0 the others end, too" {
+    process 1 2 run "${quick[@]}" "${late[@]}" 1s
+    join_processes
+    assert_statuses 4
+    assert_output 'rank 1 did not meet rank 0 within --rendezvous-timeout'
+}
+
+@test "a rank claimed twice is refused, by process" {
+    process 0 3 run "${quick[@]}" "${meet[@]}"
+    process 1 3 run "${quick[@]}" "${meet[@]}"
+    process 1 3 run "${quick[@]}" "${meet[@]}"
+    join_processes
+    assert_statuses 3 3 3
+    assert_output 'rank 1 is claimed twice: by pid [0-9]+ on .* and by pid [0-9]+ on'
+    [ ! -e runs ]
+}
+
+@test "two processes that are rank 0: the second is refused, the run goes on without it" {
+    process 0 2 run "${quick[@]}" "${meet[@]}" --ranks 9
+    for ((i = 0; i < 300; i++)); do
+        [ -z "$(find /tmp -maxdepth 1 -name "dpbench-$(id -u)-1-*" -newer "$BATS_TEST_FILENAME" -size +0)" ] || break
+        sleep 0.1
+    done
+    process 0 2 run "${quick[@]}" "${meet[@]}" --ranks 9
+    status=0
+    wait "${processes[1]}" || status=$?
+    [ "$status" -eq 3 ]
+    process 1 2 run "${quick[@]}" "${meet[@]}" --ranks 9
+    processes=("${processes[0]}" "${processes[2]}")
+    join_processes
+    assert_statuses 3 3
+    assert_output 'rank 0 is claimed twice'
+    assert_output '9 ranks need as many processes, and 2 were started'
+}
+
+@test "variables that disagree with how many there are" {
+    process 0 2 run "${quick[@]}" "${meet[@]}"
+    process 1 3 run "${quick[@]}" "${meet[@]}"
+    join_processes
+    assert_statuses 3 3
+    assert_output '2 processes are there, but rank 1 .* was told that there are 3'
+}
+
+@test "another binary, and another command line, are refused with their ranks" {
+    cp "$DPBENCH" other
+    printf x >>other
+    process 0 3 run "${quick[@]}" "${meet[@]}"
+    program=$folder/other process 1 3 run "${quick[@]}" "${meet[@]}"
+    process 2 3 run "${quick[@]}" "${meet[@]}"
+    join_processes
+    assert_statuses 3 3 3
+    assert_output 'rank 1 \(pid [0-9]+ on .*\) runs another dpbench than rank 0'
+    processes=() statuses=()
+    rm out.*
+    process 0 3 run "${quick[@]}" "${meet[@]}"
+    process 1 3 run "${quick[@]}" "${meet[@]}"
+    process 2 3 run "${quick[@]}" "${meet[@]}" --lr 0.5
+    join_processes
+    assert_statuses 3 3 3
+    assert_output 'rank 2 \(pid [0-9]+ on .*\) was given another command line than rank 0'
+}
+
+@test "processes on several hosts need a secret and a place to meet" {
+    run env OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=4 OMPI_COMM_WORLD_LOCAL_SIZE=2 \
+        "$DPBENCH" run "${quick[@]}" --launcher none
+    assert_exit 3
+    assert_output 'do not tell 4 processes on several hosts where to meet'
+    run env RANK=1 WORLD_SIZE=4 LOCAL_WORLD_SIZE=2 MASTER_ADDR=10.0.0.1 MASTER_PORT=29500 \
+        "$DPBENCH" run "${quick[@]}" --launcher torchrun-env
+    assert_exit 3
+    assert_output 'need a secret that they share: DPBENCH_TOKEN is not set'
+    run env RANK=1 WORLD_SIZE=4 LOCAL_WORLD_SIZE=2 DPBENCH_TOKEN=short \
+        "$DPBENCH" run "${quick[@]}" --launcher torchrun-env --rendezvous localhost:2000
+    assert_exit 2
+    refute_output short
+}
+
+@test "a usage error that only the driver finds ends all processes with its exit code" {
+    process 0 2 run "${quick[@]}" "${meet[@]}" --ranks 3
+    process 1 2 run "${quick[@]}" "${meet[@]}" --ranks 3
+    join_processes
+    assert_statuses 3 3
+    assert_output '3 ranks need as many processes, and 2 were started'
+    [ ! -e runs ]
+}
+
+@test "MPI in processes that are there serves one launch only" {
+    process 0 2 run "${quick[@]}" "${meet[@]}" --comm mpi --repeats 2
+    process 1 2 run "${quick[@]}" "${meet[@]}" --comm mpi --repeats 2
+    join_processes
+    assert_statuses 2 2
+    assert_output 'can serve one launch with --launcher torchrun-env, and this plan has 2'
+    assert_output 'hint: --launcher mpirun'
+}
+
+# ---- what works ----
+
+@test "mpirun starts the ranks of every cell: a sweep over 1, 2 and 4 ranks" {
+    need_mpi openmpi
+    printf '%s\n' 'version: 1' 'name: ranks' 'axes:' '  ranks: [1, 2, 4]' >ranks.yaml
+    dpbench sweep ranks.yaml "${quick[@]}" --launcher mpirun --launcher-args --oversubscribe \
+        --comm mpi --repeats 1 --bind off -o sweep
+    assert_exit 0
+    assert_json sweep/records.jsonl '[r["status"] for r in d]' '["ok", "ok", "ok"]'
+    assert_json sweep/records.jsonl 'sorted(r["world"]["ranks"] for r in d)' '[1, 2, 4]'
+    assert_json sweep/records.jsonl '{r["launcher"]["launcher"] for r in d} == {"mpirun"}' true
+    assert_json sweep/manifest.json 'd["launcher"]["launcher"]' mpirun
+    assert_json sweep/records.jsonl 'any("DPBENCH_TOKEN=" in w for w in d[0]["launcher"]["command"])' \
+        false
+    dpbench sweep --resume sweep --launcher mpirun --launcher-args --oversubscribe
+    assert_exit 0
+    assert_output '3 launches were done before'
+}
+
+@test "MPICH's mpirun on a named host" {
+    need_mpi mpich
+    dpbench run "${quick[@]}" --launcher mpirun --hosts localhost:2 --comm mpi --bind off -o run
+    assert_exit 0
+    assert_json run/records.jsonl '[r["ranks"] for r in d]' '[2]'
+    assert_json run/records.jsonl 'd[0]["launcher"]["hosts"]' '[{"name": "localhost", "slots": 2}]'
+    assert_json run/records.jsonl 'd[0]["launcher"]["version"].startswith("Hydra")' true
+}
+
+@test "mpirun has started a dpbench for every rank" {
+    need_mpi openmpi
+    run mpirun --oversubscribe --bind-to none -np 4 "$DPBENCH" run "${quick[@]}" --launcher none \
+        --comm mpi --bind off --json -o run
+    assert_exit 0
+    assert_json run/records.jsonl '[(r["status"], r["ranks"]) for r in d]' '[["ok", 4]]'
+    [ "$(grep -c '"schema"' <<<"$output")" -le 1 ]
+}
+
+@test "collectives alone, by mpirun" {
+    need_mpi openmpi
+    dpbench comm --launcher mpirun --launcher-args --oversubscribe --comm mpi --ranks 2 --sizes 1KiB \
+        --iterations 3 --bind off -o comm
+    assert_exit 0
+    assert_json comm/records.jsonl 'd[0]["launcher"]["launcher"]' mpirun
+}
