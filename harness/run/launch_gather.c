@@ -131,22 +131,25 @@ static dpb_status listen_to_all(struct launch *l, struct launch_gathering *g)
     return DPB_OK;
 }
 
+/* Eight bytes: a socket takes them whole, or is so full that they are not needed. */
+static void tell_all(struct launch_gathering *g, enum dpb_frame_kind kind)
+{
+    for (int i = 0; i < g->guests; i++) {
+        struct dpb_str frame = {0};
+        dpb_frame_append(&frame, kind, NULL, 0);
+        (void)dpb_outbox_flush(g->guest[i].fd, &frame);
+        dpb_str_release(&frame);
+    }
+}
+
 /* They may have to wait for long, and give up a launcher that is silent. */
 static void beat(struct launch_gathering *g)
 {
     const int64_t now_ns = dpb_clock_now_ns();
-    struct dpb_str frame = {0};
     if (now_ns < g->next_beat_ns)
         return;
     g->next_beat_ns = now_ns + DPB_LAUNCHER_BEAT_NS;
-    dpb_frame_append(&frame, DPB_FRAME_BEAT, NULL, 0);
-    for (int i = 0; i < g->guests; i++) {
-        struct dpb_str copy = {0};
-        dpb_str_append_bytes(&copy, frame.text, frame.length);
-        (void)dpb_outbox_flush(g->guest[i].fd, &copy); /* eight bytes go whole, or are not needed */
-        dpb_str_release(&copy);
-    }
-    dpb_str_release(&frame);
+    tell_all(g, DPB_FRAME_BEAT);
 }
 
 /* ---- all there? ---- */
@@ -288,6 +291,7 @@ dpb_status launch_gather(struct launch *l, struct launch_gathering *g,
 
 void launch_gathering_release(struct launch_gathering *g)
 {
+    tell_all(g, DPB_FRAME_LEAVE);
     for (int i = 0; i < g->guests; i++) {
         close(g->guest[i].fd);
         dpb_str_release(&g->guest[i].inbox);

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "dpb_claim.h"
@@ -18,7 +19,8 @@
 #define LOST_GRACE_NS 3000000000ll /* for the crew's launcher to say how a rank ended */
 #define CLOSE_NS      5000000000ll /* after its result, for a rank to close its parts, */
 #define LEAVE_NS      5000000000ll /* and to end */
-#define SILENT_BEATS  6            /* after which a rank may be stopped */
+#define OTHER_FILES   128
+#define SILENT_BEATS  6 /* after which a rank may be stopped */
 
 struct seat {
     int64_t changed_ns; /* its line's, on its own clock */
@@ -92,6 +94,22 @@ static dpb_status send_job(struct launch *l, const struct remote *own, int r)
     return st;
 }
 
+/* A socket per rank, and some more; a user may raise the limit up to the hard one. */
+static dpb_status make_room_for_sockets(int ranks)
+{
+    const rlim_t needed = 2 * (rlim_t)ranks + OTHER_FILES; /* ranks, and where they meet */
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= needed)
+        return DPB_OK;
+    limit.rlim_cur = needed < limit.rlim_max ? needed : limit.rlim_max;
+    if (setrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur == needed)
+        return DPB_OK;
+    dpb_error("%d ranks need %llu open files here, and the limit is %llu", ranks,
+              (unsigned long long)needed, (unsigned long long)limit.rlim_max);
+    dpb_log_hint("raise the limit on open files (ulimit -n)");
+    return DPB_ERR_UNAVAILABLE;
+}
+
 static dpb_status make_room(struct launch *l, struct remote **made)
 {
     const size_t ranks = (size_t)l->config->ranks;
@@ -126,6 +144,7 @@ static dpb_status start(struct launch *l)
     struct remote *own;
     struct dpb_net_address address;
     struct dpb_net_token token;
+    DPB_TRY(make_room_for_sockets(config->ranks));
     DPB_TRY(make_room(l, &own));
     DPB_TRY(dpb_crew_map(config->crew, config->ranks, config->ranks_per_node, &own->expected));
     own->gathering.expected = own->expected.ranks > 0 ? &own->expected : NULL;
@@ -281,11 +300,12 @@ static dpb_status turn(struct launch *l, int64_t now_ns)
 
 static void how_it_ended(struct launch *l, int r, char how[LAUNCH_TEXT_BYTES])
 {
-    const struct launch_rank *rank = &l->rank[r];
-    if (rank->lost_errno != 0)
-        snprintf(how, LAUNCH_TEXT_BYTES, "lost its connection (%s)", strerror(rank->lost_errno));
-    else
+    const int why = l->rank[r].lost_errno;
+    /* A process that ends before it has read everything resets its connection. */
+    if (why == 0 || why == ECONNRESET)
         snprintf(how, LAUNCH_TEXT_BYTES, "ended without a result");
+    else
+        snprintf(how, LAUNCH_TEXT_BYTES, "lost its connection (%s)", strerror(why));
 }
 
 static bool is_stopped(const struct launch *l, int r, char how[LAUNCH_TEXT_BYTES])

@@ -226,22 +226,42 @@ static dpb_status timed_out(struct launch *l, const char *option, int64_t limit_
     return DPB_ERR_TIMEOUT;
 }
 
-/* How much an error says about what went wrong: one that follows from another rank's less, and
- * one of a rank that was ended for another's sake least. 0: there is none. */
-static int weight(const struct launch_rank *rank)
+/* How much an error says about what went wrong. */
+enum weight {
+    NO_ERROR,
+    ENDED,   /* for another's sake */
+    FOLLOWS, /* from what another rank did, or did not */
+    FIRST_HAND
+};
+
+static enum weight weight(const struct launch_rank *rank)
 {
     if (rank->error == DPB_OK)
-        return 0;
+        return NO_ERROR;
     if (rank->ended)
-        return 1;
-    return rank->error == DPB_ERR_RANK_FAILED || rank->error == DPB_ERR_TIMEOUT ? 2 : 3;
+        return ENDED;
+    return rank->error == DPB_ERR_RANK_FAILED || rank->error == DPB_ERR_TIMEOUT ? FOLLOWS
+                                                                                : FIRST_HAND;
+}
+
+/* Whom a rank that waited in vain may have waited for: "; rank 3 (pid 12 on node2) is stopped". */
+static void stopped_text(const struct launch *l, char *text, size_t text_bytes)
+{
+    char name[LAUNCH_NAME_BYTES], how[LAUNCH_TEXT_BYTES];
+    text[0] = '\0';
+    for (int r = 0; r < l->config->ranks && !text[0]; r++)
+        if (!l->rank[r].result && l->way->is_stopped(l, r, how))
+            snprintf(text, text_bytes, "; %s %s", launch_name(l, r, name), how);
 }
 
 static dpb_status rank_reported(struct launch *l, int r)
 {
-    char name[LAUNCH_NAME_BYTES], where[96];
+    char name[LAUNCH_NAME_BYTES], where[96], stopped[LAUNCH_NAME_BYTES + LAUNCH_TEXT_BYTES] = "";
+    if (weight(&l->rank[r]) < FIRST_HAND)
+        stopped_text(l, stopped, sizeof(stopped));
     dpb_board_text(&l->board[r], where, sizeof(where));
-    launch_say(l, "%s failed in %s: %s", launch_name(l, r, name), where, l->rank[r].error_text);
+    launch_say(l, "%s failed in %s: %s%s", launch_name(l, r, name), where, l->rank[r].error_text,
+               stopped);
     dpb_error("%s", l->result->reason);
     return l->rank[r].error;
 }
@@ -252,14 +272,14 @@ static dpb_status judge(struct launch *l, int64_t now_ns, int64_t *error_ns)
     int root = -1, lost = -1;
     for (int r = 0; r < l->config->ranks; r++) {
         const struct launch_rank *rank = &l->rank[r];
-        if (weight(rank) > (root < 0 ? 0 : weight(&l->rank[root])))
+        if (weight(rank) > (root < 0 ? NO_ERROR : weight(&l->rank[root])))
             root = r;
         if (rank->lost_ns && (lost < 0 || rank->lost_ns < l->rank[lost].lost_ns))
             lost = r;
     }
     if (root >= 0 && *error_ns == 0)
         *error_ns = now_ns;
-    const bool says_all = root >= 0 && weight(&l->rank[root]) == 3;
+    const bool says_all = root >= 0 && weight(&l->rank[root]) == FIRST_HAND;
     if (lost >= 0 && !says_all) {
         const bool settled =
                 l->crew_how[0] || now_ns - l->rank[lost].lost_ns >= l->way->lost_grace_ns;
