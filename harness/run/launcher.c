@@ -256,7 +256,8 @@ static void stopped_text(const struct launch *l, char *text, size_t text_bytes)
 
 static dpb_status rank_reported(struct launch *l, int r)
 {
-    char name[LAUNCH_NAME_BYTES], where[96], stopped[LAUNCH_NAME_BYTES + LAUNCH_TEXT_BYTES] = "";
+    char name[LAUNCH_NAME_BYTES], where[96],
+            stopped[LAUNCH_NAME_BYTES + LAUNCH_TEXT_BYTES + 16] = "";
     if (weight(&l->rank[r]) < FIRST_HAND)
         stopped_text(l, stopped, sizeof(stopped));
     dpb_board_text(&l->board[r], where, sizeof(where));
