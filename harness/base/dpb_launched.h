@@ -33,9 +33,9 @@ enum dpb_launched_by {
 
 struct dpb_launched {
     enum dpb_launched_by by;
-    int rank, size;             /* 0 and 1 when nobody did */
-    int local_rank, local_size; /* -1: not said */
-    int node;                   /* -1: not said */
+    int rank, size;                            /* 0 and 1 when nobody did */
+    int local_rank, local_size;                /* -1: not said */
+    int node;                                  /* -1: not said */
     const char *rank_variable, *size_variable; /* their names; NULL when nobody did */
 };
 

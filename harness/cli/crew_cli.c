@@ -9,12 +9,9 @@
 
 #include "dpb_str.h"
 
-const struct dpb_choice dpb_launcher_choices[] = {
 #define LAUNCHER_CHOICE(name, text, help) {text, name, help},
-        DPB_LAUNCHER_MAP(LAUNCHER_CHOICE)
+const struct dpb_choice dpb_launcher_choices[] = {DPB_LAUNCHER_MAP(LAUNCHER_CHOICE){NULL, 0, NULL}};
 #undef LAUNCHER_CHOICE
-        {NULL, 0, NULL},
-};
 
 /* All processes of a run must be asked for the same: the words after the program's name. */
 static dpb_status hash_command_line(char text[17])

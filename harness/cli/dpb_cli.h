@@ -55,7 +55,7 @@ const struct dpb_registry *dpb_registry_get(void);
 /* From here on SIGINT and SIGTERM set the returned flag instead of ending the program. */
 const volatile sig_atomic_t *dpb_interrupt_watch(void);
 
-/* Open the crew, launch, and close it. In a process that is not the driver: what the driver came to. */
+/* Open the crew, launch, close it. In another process than the driver: what the driver came to. */
 dpb_status dpb_crew_run(const struct dpb_verb *verb, const struct dpb_registry *registry,
                         const struct dpb_command_line *line, const void *options);
 

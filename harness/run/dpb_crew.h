@@ -71,7 +71,7 @@ typedef struct dpb_crew dpb_crew;
  * mpirun ...: DPB_ERR_USAGE), variables that disagree, a process that was started as one of several
  * with `local`, no launcher found (mpirun, srun missing: with the package to install), no token
  * where processes on several hosts need one, ranks that do not come (DPB_ERR_TIMEOUT, with their
- * numbers), and what dpb_world_check() refuses. */
+ * numbers), and what dpb_world_check() refuses. Not while a log sink is set: it is removed. */
 dpb_status dpb_crew_open(const struct dpb_crew_options *options, const char *settings_hash,
                          const volatile sig_atomic_t *interrupted, dpb_crew **crew,
                          dpb_status *verdict);

@@ -76,8 +76,9 @@ bool dpb_registry_needs_segment(const struct dpb_comm_ops *comm);
 dpb_status dpb_registry_check_pair(const struct dpb_registry *registry, const char *device,
                                    const char *comm);
 
-/* Can `ranks` ranks run on that device of this machine with that comm? As dpb_registry_check_pair();
- * what is not available, or devices for fewer ranks: DPB_ERR_UNAVAILABLE. Logged. */
+/* Can `ranks` ranks run on that device of this machine with that comm? As
+ * dpb_registry_check_pair(); what is not available, or devices for fewer ranks:
+ * DPB_ERR_UNAVAILABLE. Logged. */
 dpb_status dpb_registry_check_parts(const struct dpb_registry *registry, const char *device,
                                     const char *comm, int64_t ranks);
 

@@ -50,7 +50,7 @@ struct dpb_world_place {
 
 struct dpb_world {
     int ranks, nodes;
-    int ranks_per_node; /* 0: nodes have different numbers of ranks */
+    int ranks_per_node;            /* 0: nodes have different numbers of ranks */
     struct dpb_world_place *place; /* one per rank; ranks of a node are consecutive */
     struct dpb_world_host *node;   /* its name, and how many ranks it has here */
 };
@@ -67,8 +67,8 @@ dpb_status dpb_world_from_nodes(const struct dpb_world_host *node, int nodes,
 
 /* What each started process says about itself. */
 struct dpb_world_claim {
-    int rank, size;                  /* as its launcher told it; -1: it was not told */
-    int local_rank;                  /* -1: not told */
+    int rank, size; /* as its launcher told it; -1: it was not told */
+    int local_rank; /* -1: not told */
     long pid;
     char host[DPB_WORLD_HOST_BYTES]; /* its full name */
     char machine[40];                /* boot id: the same for all containers of a machine */

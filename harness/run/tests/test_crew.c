@@ -338,7 +338,8 @@ static void test_comms(void **state)
     make_program("mpirun", "mpirun (Open MPI) 4.1.4");
     dpb_crew *crew = open_crew(DPB_LAUNCHER_MPIRUN, "a:2,b:2", "");
     assert_int_equal(dpb_crew_check_comm(crew, "shm", true, 1, 1, 1), DPB_ERR_USAGE);
-    assert_logged("--comm shm moves bytes through memory that ranks inherit, and --launcher mpirun");
+    assert_logged(
+            "--comm shm moves bytes through memory that ranks inherit, and --launcher mpirun");
     assert_int_equal(dpb_crew_check_comm(crew, "nccl", false, 9, 1, 4), DPB_OK);
     assert_int_equal(dpb_crew_check_comm(crew, "mpi", false, 9, 1, 4), DPB_OK);
     assert_int_equal(dpb_crew_check_comm(NULL, "shm", true, 9, 1, 4), DPB_OK);
