@@ -125,6 +125,8 @@ bool dpb_machine_has(const struct dpb_machine *machine, enum dpb_figure_id id);
  */
 dpb_status dpb_machine_set(struct dpb_machine *machine, const char *key, const char *text,
                            const char *source);
+/* The same of "key=value,key=value"; "" sets nothing. */
+dpb_status dpb_machine_set_all(struct dpb_machine *machine, const char *text, const char *origin);
 
 /* The figure as a user would write it: "300GB/s", "4us", "312TFLOPS". */
 void dpb_figure_text(enum dpb_figure_id id, double value, struct dpb_str *text);

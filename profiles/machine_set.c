@@ -75,3 +75,24 @@ dpb_status dpb_machine_set(struct dpb_machine *machine, const char *key, const c
     *figure = (struct dpb_figure){.value = value, .source = copy, .is_assumed = true};
     return DPB_OK;
 }
+
+dpb_status dpb_machine_set_all(struct dpb_machine *machine, const char *text, const char *origin)
+{
+    char *copy = strdup(text), *rest = copy, *item;
+    dpb_status st = copy ? DPB_OK : DPB_ERR_NO_MEMORY;
+
+    while (st == DPB_OK && text[0] && (item = strsep(&rest, ",")) != NULL) {
+        char *equals = strchr(item, '=');
+
+        if (equals) {
+            *equals = '\0';
+            st = dpb_machine_set(machine, item, equals + 1, origin);
+        } else {
+            dpb_error("%s: \"%s\" is not figure=value", origin, item);
+            dpb_log_hint("write inside.rate=600GB/s; several are separated by commas");
+            st = DPB_ERR_USAGE;
+        }
+    }
+    free(copy);
+    return st;
+}

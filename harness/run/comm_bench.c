@@ -286,8 +286,7 @@ static bool is_sim(const dpb_config *config)
 static dpb_status machine_of(struct bench *b, const dpb_config *config,
                              const struct comm_sim_machine **machine)
 {
-    const struct comm_sim_options *o = dpb_config_struct(config, "device");
-    return comm_sim_open(&b->sim, o->machine, machine);
+    return comm_sim_open(&b->sim, dpb_config_struct(config, "device"), machine);
 }
 
 /* Virtual ranks: the machine says how many share a node, and whether there are links. */

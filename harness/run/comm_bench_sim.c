@@ -14,6 +14,8 @@
 static const struct dpb_option rows[] = {
     {.name = "machine", .type = DPB_OPT_TEXT, .offset = offsetof(struct comm_sim_options, machine), .default_text = "", .category = "Collectives",
      .help = "machine profile: a name of `dpbench list machines`, or a file"},
+    {.name = "set", .type = DPB_OPT_TEXT, .offset = offsetof(struct comm_sim_options, set), .default_text = "", .category = "Collectives", .flags = DPB_OPT_NO_AXIS,
+     .help = "figures of the machine to replace, such as inside.rate=600GB/s,between.latency=5us"},
 };
 /* clang-format on */
 
@@ -49,9 +51,10 @@ static dpb_status keep(struct comm_sim *sim, const struct comm_sim_machine *mach
     return DPB_OK;
 }
 
-dpb_status comm_sim_open(struct comm_sim *sim, const char *name,
+dpb_status comm_sim_open(struct comm_sim *sim, const struct comm_sim_options *options,
                          const struct comm_sim_machine **machine)
 {
+    const char *name = options->machine;
     struct comm_sim_machine opened = {0};
     dpb_status st;
 
@@ -69,7 +72,7 @@ dpb_status comm_sim_open(struct comm_sim *sim, const char *name,
         dpb_error("device \"sim\": no machine profiles are known here");
         return DPB_ERR_INTERNAL;
     }
-    DPB_TRY(sim->machines->open(name, &opened.machine, &opened.network));
+    DPB_TRY(sim->machines->open(name, options->set, &opened.machine, &opened.network));
     opened.name = strdup(name);
     st = opened.name ? keep(sim, &opened) : DPB_ERR_NO_MEMORY;
     if (st < 0) {

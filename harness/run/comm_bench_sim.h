@@ -14,6 +14,7 @@
 /* The option table of device "sim" in this command, and its struct. */
 struct comm_sim_options {
     char machine[DPB_OPTION_TEXT_BYTES];
+    char set[DPB_OPTION_TEXT_BYTES]; /* figures of all machines that are replaced */
 };
 extern const struct dpb_option_table comm_sim_option_table;
 
@@ -32,8 +33,9 @@ bool comm_sim_is_device(const char *device);
 /* Of the options that every launch has: does a launch on device "sim" heed it? */
 bool comm_sim_heeds(const char *option);
 
-/* DPB_ERR_USAGE, logged: no machine given, or none of that name, or mistakes in its file. */
-dpb_status comm_sim_open(struct comm_sim *sim, const char *name,
+/* DPB_ERR_USAGE, logged: no machine given, or none of that name, or mistakes in its file or in what
+ * is set. */
+dpb_status comm_sim_open(struct comm_sim *sim, const struct comm_sim_options *options,
                          const struct comm_sim_machine **machine);
 void comm_sim_release(struct comm_sim *sim);
 

@@ -75,8 +75,9 @@ dpb_status dpb_comm_bench_csv(const dpb_json *records, struct dpb_str *out);
 
 /* Where device "sim" gets machine profiles: dpb_machine_networks (sim/dpb_machine_model.h). */
 struct dpb_comm_bench_machines {
-    /* A name of `dpbench list machines`, or a file. DPB_ERR_USAGE, logged. Close after use. */
-    dpb_status (*open)(const char *name_or_path, void **machine,
+    /* A name of `dpbench list machines`, or a file; `set` replaces figures of it
+     * ("inside.rate=600GB/s,..."). DPB_ERR_USAGE, logged. Close after use. */
+    dpb_status (*open)(const char *name_or_path, const char *set, void **machine,
                        const struct dpb_network **network);
     void (*close)(void *machine);
 };

@@ -230,6 +230,18 @@ END
     assert_output '# all-gather, 65536 ranks on 8192 nodes'
 }
 
+@test "comm --device sim: --set replaces figures of the machine" {
+    sizes=(--device sim --machine dgx-h100 --ranks 8 --collective broadcast --sizes 1GiB)
+    dpbench comm "${sizes[@]}" -o a && dpbench comm "${sizes[@]}" --set inside.rate=10GB/s -o b
+    assert_exit 0
+    slower=$(cat a/records.jsonl b/records.jsonl |
+        python3 -c 'import json, sys; a, b = (json.loads(l)["time_ns"]["mean"] for l in sys.stdin); print(b > a)')
+    [ "$slower" = True ]
+    dpbench comm "${sizes[@]}" --set inside.latency -o c
+    assert_exit 2
+    assert_output '"inside.latency" is not figure=value'
+}
+
 @test "comm --device sim: no machine, no link, options of real ranks: exit 2, nothing written" {
     dpbench comm --device sim
     assert_usage_error

@@ -161,7 +161,7 @@ static void networks_close(void *machine)
     free(opened);
 }
 
-static dpb_status networks_open(const char *name, void **machine,
+static dpb_status networks_open(const char *name, const char *set, void **machine,
                                 const struct dpb_network **network)
 {
     struct opened *opened = calloc(1, sizeof(*opened));
@@ -170,6 +170,7 @@ static dpb_status networks_open(const char *name, void **machine,
     if (!opened)
         return DPB_ERR_NO_MEMORY;
     DPB_TRY_GOTO(st, dpb_machine_find(name, &opened->machine), failed);
+    DPB_TRY_GOTO(st, dpb_machine_set_all(&opened->machine, set, "--set"), failed);
     DPB_TRY_GOTO(st, dpb_machine_model_init(&opened->machine, false, &opened->model), failed);
     *machine = opened;
     *network = &opened->model.network;

@@ -35,26 +35,6 @@ static dpb_status ideal_machine(struct dpb_machine *machine)
                                                                                       : no_memory();
 }
 
-/* "key=value,key=value" */
-static dpb_status set_figures(const char *text, struct dpb_machine *machine)
-{
-    char copy[DPB_OPTION_TEXT_BYTES], *rest = copy, *item;
-
-    snprintf(copy, sizeof(copy), "%s", text);
-    while ((item = strsep(&rest, ",")) != NULL) {
-        char *equals = strchr(item, '=');
-
-        if (!equals) {
-            dpb_error("--set: \"%s\" is not figure=value", item);
-            dpb_log_hint("write inside.rate=600GB/s; several are separated by commas");
-            return DPB_ERR_USAGE;
-        }
-        *equals = '\0';
-        DPB_TRY(dpb_machine_set(machine, item, equals + 1, "--set"));
-    }
-    return DPB_OK;
-}
-
 dpb_status sim_machine_open(const struct dpb_sim_options *options, struct dpb_machine *machine)
 {
     dpb_status st;
@@ -63,7 +43,7 @@ dpb_status sim_machine_open(const struct dpb_sim_options *options, struct dpb_ma
         DPB_TRY(dpb_machine_find(options->machine, machine));
     else
         DPB_TRY(ideal_machine(machine));
-    st = options->set[0] ? set_figures(options->set, machine) : DPB_OK;
+    st = dpb_machine_set_all(machine, options->set, "--set");
     if (st < 0)
         dpb_machine_release(machine);
     return st;
