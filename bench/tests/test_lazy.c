@@ -176,6 +176,7 @@ struct report {
     int64_t test_correct;
     double loss_scale;
     int64_t skipped, captured, graphs;
+    int64_t bytes, host_bytes, predicted_bytes, predicted_host_bytes; /* of a lazy device */
     bool has_times; /* phases of every step are not negative, and forward takes time */
     char log[1024];
 };
@@ -254,6 +255,16 @@ static dpb_status open_data(const struct lazy_run *run, int number, struct rank 
     return dpb_loader_open(&loader, &rank->test_loader);
 }
 
+static struct dpb_optimizer_config optimizer_of_run(const struct lazy_run *run)
+{
+    struct dpb_optimizer_config config = dpb_optimizer_defaults(run->of->optimizer);
+
+    config.lr = run->lr > 0.0 ? run->lr : 1e-2;
+    if (run->of->workload->update)
+        config.weight_decay = 0.0;
+    return config;
+}
+
 /* Without AVX-512 oneDNN has no bf16: then in fp32, for the order of things. */
 static enum dpb_dtype precision_here(const struct lazy_run *run, const struct rank *rank)
 {
@@ -280,13 +291,51 @@ static dpb_status open_engine(const struct lazy_run *run, struct rank *rank)
                                      .loss_scale = run->loss_scale,
                                      .capture = run->capture,
                                      .sync_batch_statistics = run->of->sync_bn,
-                                     .optimizer = dpb_optimizer_defaults(run->of->optimizer)};
+                                     .optimizer = optimizer_of_run(run)};
 
     config.batch_max = EACH / run->ranks;
-    config.optimizer.lr = run->lr > 0.0 ? run->lr : 1e-2;
-    if (run->of->workload->update)
-        config.optimizer.weight_decay = 0.0;
     return dpb_step_open(&config, &rank->engine);
+}
+
+/* What is taken, and what would have been predicted. */
+static dpb_status note_memory(const struct lazy_run *run, const struct rank *rank,
+                              struct report *report)
+{
+    const struct dpb_workload_ops *workload = run->of->workload;
+    const int number = dpb_comm_get_base(rank->comm)->rank;
+    const struct dpb_optimizer_config optimizer = optimizer_of_run(run);
+    const struct dpb_step_shape shape = {.model = workload->model(run->of->options),
+                                         .optimizer = &optimizer,
+                                         .strategy = run->strategy->ops,
+                                         .strategy_options = run->strategy->options,
+                                         .bucket_given = true,
+                                         .ranks = run->ranks,
+                                         .is_gpu = true,
+                                         .accumulate = run->accumulate};
+    const struct dpb_workload_sizes sizes = {.batch_max = EACH / run->ranks,
+                                             .global_batch = EACH * run->accumulate,
+                                             .rank = number,
+                                             .ranks = run->ranks,
+                                             .precision = precision_here(run, rank),
+                                             .sync_batch_statistics = run->of->sync_bn,
+                                             .optimizer = optimizer,
+                                             .results = run->accumulate};
+    struct dpb_step_memory step;
+    struct dpb_step_staging staging;
+
+    report->bytes = lazy_device_bytes(rank->device);
+    report->host_bytes = lazy_device_host_bytes(rank->device);
+    if (!workload->activation_bytes_for || !workload->host_bytes_for)
+        return DPB_OK;
+    DPB_TRY(dpb_step_memory_predict(&shape, number, &step));
+    dpb_step_staging_predict(shape.model, sizes.batch_max,
+                             run->loss_scale == DPB_LOSS_SCALE_DYNAMIC, &staging);
+    report->predicted_bytes = step.parameters + step.gradients + step.optimizer +
+                              step.communication + step.strategy + staging.device_bytes +
+                              workload->activation_bytes_for(run->of->options, &sizes);
+    report->predicted_host_bytes =
+            staging.host_bytes + workload->host_bytes_for(run->of->options, &sizes);
+    return DPB_OK;
 }
 
 static dpb_status train(const struct lazy_run *run, struct rank *rank, struct report *report)
@@ -295,6 +344,8 @@ static dpb_status train(const struct lazy_run *run, struct rank *rank, struct re
     int64_t samples;
 
     report->has_times = true;
+    if (run->is_lazy)
+        DPB_TRY(note_memory(run, rank, report));
     DPB_TRY(dpb_step_hash(rank->engine, &report->start_hash));
     if (run->is_lazy)
         lazy_device_set_fault(rank->device, run->fault);
@@ -701,9 +752,53 @@ static void test_the_lazy_device_is_strict(void **state)
     forked_memory_free(status, sizeof(*status));
 }
 
+/* Memory of an accelerator, and of the host for copies, as it is predicted: never less than what is
+ * taken, and more only by what is none of the device's (a table of the host's that counts rows) or
+ * what this strategy may need later (a plan that is made anew). */
+#define MEMORY_STRATEGIES  4
+#define MEMORY_SLACK_BYTES 2048
+
+static void check_memory(const struct lazy_case *of, const struct lazy_strategy *strategy,
+                         int64_t accumulate, double loss_scale)
+{
+    struct lazy_run *run = run_new(of, strategy, 2, accumulate);
+
+    run->is_lazy = true;
+    run->seed = 1;
+    run->loss_scale = loss_scale;
+    assert_int_equal(run_all(run), 0);
+    for (int r = 0; r < run->ranks; r++) {
+        const struct report *report = &run->report[r];
+
+        if (report->predicted_bytes == 0) /* refused, as in check() */
+            continue;
+        if (report->host_bytes != report->predicted_host_bytes ||
+            report->bytes > report->predicted_bytes ||
+            report->predicted_bytes - report->bytes > MEMORY_SLACK_BYTES)
+            fail_msg("%s with %s, rank %d: %lld bytes are taken, predicted were %lld; of the host "
+                     "%lld and %lld",
+                     of->name, strategy->name, r, (long long)report->bytes,
+                     (long long)report->predicted_bytes, (long long)report->host_bytes,
+                     (long long)report->predicted_host_bytes);
+    }
+    forked_memory_free(run, sizeof(*run));
+}
+
+static void test_memory_is_predicted(void **state)
+{
+    (void)state;
+    for (size_t c = 0; c < CASES; c++) {
+        for (size_t k = 0; k < MEMORY_STRATEGIES; k++)
+            check_memory(&cases[c], &strategies[(c * 3 + k * 5) % STRATEGIES], 1 + (int64_t)k % 2,
+                         0.0);
+    }
+    check_memory(&cases[0], &strategies[2], 1, DPB_LOSS_SCALE_DYNAMIC);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+            cmocka_unit_test(test_memory_is_predicted),
             cmocka_unit_test(test_the_lazy_device_is_strict),
             cmocka_unit_test(test_strategies),
             cmocka_unit_test(test_workloads),

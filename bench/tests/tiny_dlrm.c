@@ -36,6 +36,11 @@ const struct dpb_dlrm_list *tiny_dlrm_list(enum dpb_dlrm_where where)
         (void)options;                                                                             \
         return dpb_dlrm_activation_bytes_for(tiny_dlrm_list(where), sizes);                        \
     }                                                                                              \
+    static int64_t host_bytes_##id(const void *options, const struct dpb_workload_sizes *sizes)    \
+    {                                                                                              \
+        (void)options;                                                                             \
+        return dpb_dlrm_host_bytes_for(tiny_dlrm_list(where), sizes);                              \
+    }                                                                                              \
     const struct dpb_workload_ops tiny_dlrm_##id##_ops = {                                         \
             .version = DPB_WORKLOAD_OPS_VERSION,                                                   \
             .name = "tiny-dlrm-" #id,                                                              \
@@ -55,6 +60,7 @@ const struct dpb_dlrm_list *tiny_dlrm_list(enum dpb_dlrm_where where)
             .needs_host = dpb_dlrm_needs_host,                                                     \
             .activation_bytes = dpb_dlrm_activation_bytes,                                         \
             .activation_bytes_for = bytes_##id,                                                    \
+            .host_bytes_for = host_bytes_##id,                                                     \
             .operators = dpb_dlrm_operators,                                                       \
     }
 TINY_DLRM(dense, DPB_DLRM_TABLES_DENSE);

@@ -81,6 +81,12 @@ static int64_t activation_bytes_for(const void *options, const struct dpb_worklo
     return dpb_network_activation_bytes_for(tiny_network_layers(), sizes);
 }
 
+static int64_t host_bytes_for(const void *options, const struct dpb_workload_sizes *sizes)
+{
+    (void)options;
+    return dpb_network_host_bytes_for(tiny_network_layers(), sizes);
+}
+
 const struct dpb_workload_ops tiny_network_ops = {
         .version = DPB_WORKLOAD_OPS_VERSION,
         .name = "tiny",
@@ -98,4 +104,5 @@ const struct dpb_workload_ops tiny_network_ops = {
         .state = dpb_network_state,
         .activation_bytes = dpb_network_activation_bytes,
         .activation_bytes_for = activation_bytes_for,
+        .host_bytes_for = host_bytes_for,
 };

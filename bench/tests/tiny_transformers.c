@@ -98,6 +98,18 @@ void tiny_transformer_spread(struct fixture *fixture)
     }
 }
 
+static int64_t bert_bytes_for(const void *options, const struct dpb_workload_sizes *sizes)
+{
+    (void)options;
+    return dpb_transformer_activation_bytes_for(tiny_bert_list(), sizes);
+}
+
+static int64_t bert_host_bytes_for(const void *options, const struct dpb_workload_sizes *sizes)
+{
+    (void)options;
+    return dpb_transformer_host_bytes_for(tiny_bert_list(), sizes);
+}
+
 const struct dpb_workload_ops tiny_bert_ops = {
         .version = DPB_WORKLOAD_OPS_VERSION,
         .name = "tiny-bert",
@@ -112,7 +124,21 @@ const struct dpb_workload_ops tiny_bert_ops = {
         .read_result = dpb_transformer_read_result,
         .backward = dpb_transformer_backward,
         .activation_bytes = dpb_transformer_activation_bytes,
+        .activation_bytes_for = bert_bytes_for,
+        .host_bytes_for = bert_host_bytes_for,
 };
+
+static int64_t gpt2_bytes_for(const void *options, const struct dpb_workload_sizes *sizes)
+{
+    (void)options;
+    return dpb_transformer_activation_bytes_for(tiny_gpt2_list(), sizes);
+}
+
+static int64_t gpt2_host_bytes_for(const void *options, const struct dpb_workload_sizes *sizes)
+{
+    (void)options;
+    return dpb_transformer_host_bytes_for(tiny_gpt2_list(), sizes);
+}
 
 const struct dpb_workload_ops tiny_gpt2_ops = {
         .version = DPB_WORKLOAD_OPS_VERSION,
@@ -128,4 +154,6 @@ const struct dpb_workload_ops tiny_gpt2_ops = {
         .read_result = dpb_transformer_read_result,
         .backward = dpb_transformer_backward,
         .activation_bytes = dpb_transformer_activation_bytes,
+        .activation_bytes_for = gpt2_bytes_for,
+        .host_bytes_for = gpt2_host_bytes_for,
 };

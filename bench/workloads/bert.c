@@ -107,9 +107,19 @@ static int64_t large_bytes_for(const void *options, const struct dpb_workload_si
     return dpb_transformer_activation_bytes_for(large_list(options), sizes);
 }
 
+static int64_t base_host_bytes_for(const void *options, const struct dpb_workload_sizes *sizes)
+{
+    return dpb_transformer_host_bytes_for(base_list(options), sizes);
+}
+
 static uint64_t base_operators(const void *options, const struct dpb_workload_sizes *sizes)
 {
     return dpb_transformer_operators(base_list(options), dropout_of(options), sizes->precision);
+}
+
+static int64_t large_host_bytes_for(const void *options, const struct dpb_workload_sizes *sizes)
+{
+    return dpb_transformer_host_bytes_for(large_list(options), sizes);
 }
 
 static uint64_t large_operators(const void *options, const struct dpb_workload_sizes *sizes)
@@ -137,6 +147,7 @@ const struct dpb_workload_ops dpb_workload_bert_base_ops = {
         .backward = dpb_transformer_backward,
         .activation_bytes = dpb_transformer_activation_bytes,
         .activation_bytes_for = base_bytes_for,
+        .host_bytes_for = base_host_bytes_for,
         .operators = base_operators,
 };
 
@@ -160,5 +171,6 @@ const struct dpb_workload_ops dpb_workload_bert_large_ops = {
         .backward = dpb_transformer_backward,
         .activation_bytes = dpb_transformer_activation_bytes,
         .activation_bytes_for = large_bytes_for,
+        .host_bytes_for = large_host_bytes_for,
         .operators = large_operators,
 };

@@ -69,6 +69,22 @@ int64_t dpb_dlrm_activation_bytes_for(const struct dpb_dlrm_list *list,
     return sum;
 }
 
+static struct dpb_said said_at_most(int64_t samples)
+{
+    return (struct dpb_said){.samples = samples, .losses = 1, .classes = 1};
+}
+
+int64_t dpb_dlrm_host_bytes_for(const struct dpb_dlrm_list *list,
+                                const struct dpb_workload_sizes *sizes)
+{
+    const struct dpb_said most = said_at_most(sizes->batch_max);
+
+    return dpb_results_host_bytes(sizes->results, &most) +
+           dpb_handover_host_bytes(sizes->results, ids_bytes(list, sizes->batch_max)) +
+           (list->shape.where != DPB_DLRM_TABLES_DENSE ? dpb_dlrm_tables_host_bytes_for(list, sizes)
+                                                       : 0);
+}
+
 int64_t dpb_dlrm_activation_bytes(dpb_workload *workload)
 {
     const struct dlrm *net = dlrm_of(workload);
@@ -100,7 +116,7 @@ static dpb_status take_all(struct dlrm *net, int64_t slots)
 
 static dpb_status open_results(struct dlrm *net, int64_t slots)
 {
-    const struct dpb_said most = {.samples = net->sizes.batch_max, .losses = 1, .classes = 1};
+    const struct dpb_said most = said_at_most(net->sizes.batch_max);
 
     return dpb_results_open(net->launcher, slots, &most, &net->results);
 }

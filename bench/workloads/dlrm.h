@@ -31,6 +31,9 @@ int64_t dpb_dlrm_activation_bytes(dpb_workload *workload);
 /* What open() would allocate for this list, exactly. */
 int64_t dpb_dlrm_activation_bytes_for(const struct dpb_dlrm_list *list,
                                       const struct dpb_workload_sizes *sizes);
+/* What open() would take of an accelerator's host_alloc(). */
+int64_t dpb_dlrm_host_bytes_for(const struct dpb_dlrm_list *list,
+                                const struct dpb_workload_sizes *sizes);
 /* The member of a workload's table: the MLPs' operators, where they are not in fp32. */
 uint64_t dpb_dlrm_operators(const void *options, const struct dpb_workload_sizes *sizes);
 

@@ -81,6 +81,13 @@ static int64_t activation_bytes_for(const void *options, const struct dpb_worklo
     return list ? dpb_dlrm_activation_bytes_for(list, sizes) : 0;
 }
 
+static int64_t host_bytes_for(const void *options, const struct dpb_workload_sizes *sizes)
+{
+    const struct dpb_dlrm_list *list = list_for(options);
+
+    return list ? dpb_dlrm_host_bytes_for(list, sizes) : 0;
+}
+
 const struct dpb_workload_ops dpb_workload_dlrm_small_ops = {
         .version = DPB_WORKLOAD_OPS_VERSION,
         .name = NAME,
@@ -104,5 +111,6 @@ const struct dpb_workload_ops dpb_workload_dlrm_small_ops = {
         .update = dpb_dlrm_update,
         .activation_bytes = dpb_dlrm_activation_bytes,
         .activation_bytes_for = activation_bytes_for,
+        .host_bytes_for = host_bytes_for,
         .operators = dpb_dlrm_operators,
 };

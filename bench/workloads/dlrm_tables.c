@@ -92,6 +92,22 @@ int64_t dpb_dlrm_tables_bytes_for(const struct dpb_dlrm_list *list,
     return elements * 4 + dpb_dlrm_distinct_bytes(occurrences_max(&layout));
 }
 
+static int64_t host_numbers(const struct layout *layout)
+{
+    return layout->ranks * layout->number_block + occurrences_max(layout);
+}
+
+int64_t dpb_dlrm_tables_host_bytes_for(const struct dpb_dlrm_list *list,
+                                       const struct dpb_workload_sizes *sizes)
+{
+    struct dpb_dlrm_placement placement;
+    struct layout layout;
+
+    dpb_dlrm_place(&list->shape, sizes->ranks, &placement);
+    layout = layout_of(list, placement.slots, sizes->batch_max, sizes->global_batch, sizes->ranks);
+    return host_numbers(&layout) * (int64_t)sizeof(int32_t);
+}
+
 /* ---- open, close ---- */
 
 static dpb_status check_optimizer(const char *name, const struct dpb_optimizer_config *optimizer)
@@ -129,7 +145,7 @@ static dpb_status take_shared(struct dpb_dlrm_tables *tables, int64_t elements, 
     return tables->ranks->alloc(tables->ranks->ctx, (size_t)elements * 4, memory);
 }
 
-static dpb_status take_host(struct dpb_dlrm_tables *tables, int64_t most)
+static dpb_status take_host(struct dpb_dlrm_tables *tables)
 {
     const int64_t numbers = tables->layout.ranks * tables->layout.number_block;
     void *memory;
@@ -140,7 +156,8 @@ static dpb_status take_host(struct dpb_dlrm_tables *tables, int64_t most)
         return DPB_OK;
     }
     DPB_TRY(dpb_device_host_alloc(tables->launcher->device,
-                                  (size_t)(numbers + most) * sizeof(int32_t), &memory));
+                                  (size_t)host_numbers(&tables->layout) * sizeof(int32_t),
+                                  &memory));
     tables->host_memory = memory;
     tables->host_number = memory;
     tables->host_which = tables->host_number + numbers;
@@ -173,7 +190,7 @@ static dpb_status take_all(struct dpb_dlrm_tables *tables)
         dpb_error("workload \"%s\": out of memory", tables->name);
         return DPB_ERR_NO_MEMORY;
     }
-    return take_host(tables, most);
+    return take_host(tables);
 }
 
 static void log_placement(const struct dpb_dlrm_tables *tables)

@@ -30,6 +30,10 @@ struct dpb_dlrm_tables;
 int64_t dpb_dlrm_tables_bytes_for(const struct dpb_dlrm_list *list,
                                   const struct dpb_workload_sizes *sizes);
 
+/* The same of an accelerator's host_alloc(): the numbers as the host reads and writes them. */
+int64_t dpb_dlrm_tables_host_bytes_for(const struct dpb_dlrm_list *list,
+                                       const struct dpb_workload_sizes *sizes);
+
 /* `list` must outlive the tables. DPB_ERR_USAGE, logged, for an optimizer that would change rows
  * that no sample used: there are SGD without momentum, Adagrad and row-wise Adagrad, all without
  * weight decay. `name` is the workload's. */

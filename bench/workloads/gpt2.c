@@ -74,6 +74,11 @@ static int64_t bytes_for(const void *options, const struct dpb_workload_sizes *s
     return dpb_transformer_activation_bytes_for(list_of(options), sizes);
 }
 
+static int64_t host_bytes_for(const void *options, const struct dpb_workload_sizes *sizes)
+{
+    return dpb_transformer_host_bytes_for(list_of(options), sizes);
+}
+
 static uint64_t operators(const void *options, const struct dpb_workload_sizes *sizes)
 {
     return dpb_transformer_operators(list_of(options), dropout_of(options), sizes->precision);
@@ -99,5 +104,6 @@ const struct dpb_workload_ops dpb_workload_gpt2_small_ops = {
         .backward = dpb_transformer_backward,
         .activation_bytes = dpb_transformer_activation_bytes,
         .activation_bytes_for = bytes_for,
+        .host_bytes_for = host_bytes_for,
         .operators = operators,
 };

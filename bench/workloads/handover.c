@@ -13,14 +13,19 @@ static int64_t at_least_one(int64_t slots)
 
 /* ---- down ---- */
 
+int64_t dpb_handover_host_bytes(int64_t slots, size_t bytes)
+{
+    return at_least_one(slots) * (int64_t)bytes;
+}
+
 dpb_status dpb_handover_open(struct dpb_handover *handover, const struct dpb_launcher *launcher,
                              int64_t slots, size_t bytes)
 {
     void *memory = NULL;
 
     if (!dpb_device_is_host(launcher->device) && bytes > 0)
-        DPB_TRY(dpb_device_host_alloc(launcher->device, (size_t)at_least_one(slots) * bytes,
-                                      &memory));
+        DPB_TRY(dpb_device_host_alloc(launcher->device,
+                                      (size_t)dpb_handover_host_bytes(slots, bytes), &memory));
     *handover = (struct dpb_handover){.launcher = launcher, .memory = memory, .slot_bytes = bytes};
     return DPB_OK;
 }
@@ -81,6 +86,11 @@ static int64_t bytes_of(const struct dpb_said *said)
     const int64_t each = said->losses + (said->more_loss ? 1 : 0) + said->classes + 1;
 
     return values_bytes(said->samples * each);
+}
+
+int64_t dpb_results_host_bytes(int64_t slots, const struct dpb_said *most)
+{
+    return at_least_one(slots) * bytes_of(most);
 }
 
 dpb_status dpb_results_open(const struct dpb_launcher *launcher, int64_t slots,

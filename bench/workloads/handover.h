@@ -22,6 +22,8 @@ struct dpb_handover {
 /* Room for `bytes` in each of `slots` (0: one). Close it, also when it is all zeros. */
 dpb_status dpb_handover_open(struct dpb_handover *handover, const struct dpb_launcher *launcher,
                              int64_t slots, size_t bytes);
+/* What that takes of an accelerator's host_alloc(). */
+int64_t dpb_handover_host_bytes(int64_t slots, size_t bytes);
 void dpb_handover_close(struct dpb_handover *handover);
 /* Where the host writes what is to be at `device`. */
 void *dpb_handover_begin(const struct dpb_handover *handover, int64_t slot, void *device);
@@ -54,6 +56,8 @@ struct dpb_results;
  * or not. */
 dpb_status dpb_results_open(const struct dpb_launcher *launcher, int64_t slots,
                             const struct dpb_said *most, struct dpb_results **results);
+/* What that takes of an accelerator's host_alloc(). */
+int64_t dpb_results_host_bytes(int64_t slots, const struct dpb_said *most);
 void dpb_results_close(struct dpb_results *results);
 /* The pass of this slot leaves this, in the device's memory, which later work may overwrite. */
 dpb_status dpb_results_keep(struct dpb_results *results, int64_t slot, const struct dpb_said *said);

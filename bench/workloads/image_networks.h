@@ -49,6 +49,10 @@ const struct dpb_layer_list *dpb_image_lists_get(struct dpb_image_lists *lists,
     {                                                                                              \
         return dpb_network_activation_bytes_for(dpb_image_lists_get(&lists_##id, options), sizes); \
     }                                                                                              \
+    static int64_t host_bytes_##id(const void *options, const struct dpb_workload_sizes *sizes)    \
+    {                                                                                              \
+        return dpb_network_host_bytes_for(dpb_image_lists_get(&lists_##id, options), sizes);       \
+    }                                                                                              \
     static uint64_t operators_##id(const void *options, const struct dpb_workload_sizes *sizes)    \
     {                                                                                              \
         return dpb_network_operators(dpb_image_lists_get(&lists_##id, options), sizes);            \
@@ -75,6 +79,7 @@ const struct dpb_layer_list *dpb_image_lists_get(struct dpb_image_lists *lists,
             .state = dpb_network_state,                                                            \
             .activation_bytes = dpb_network_activation_bytes,                                      \
             .activation_bytes_for = bytes_##id,                                                    \
+            .host_bytes_for = host_bytes_##id,                                                     \
             .operators = operators_##id,                                                           \
             __VA_ARGS__}
 

@@ -39,6 +39,12 @@ static int64_t activation_bytes_for(const void *options, const struct dpb_worklo
     return dpb_network_activation_bytes_for(layers(), sizes);
 }
 
+static int64_t host_bytes_for(const void *options, const struct dpb_workload_sizes *sizes)
+{
+    (void)options;
+    return dpb_network_host_bytes_for(layers(), sizes);
+}
+
 static uint64_t operators(const void *options, const struct dpb_workload_sizes *sizes)
 {
     (void)options;
@@ -63,5 +69,6 @@ const struct dpb_workload_ops dpb_workload_mnist_mlp_ops = {
         .state = dpb_network_state,
         .activation_bytes = dpb_network_activation_bytes,
         .activation_bytes_for = activation_bytes_for,
+        .host_bytes_for = host_bytes_for,
         .operators = operators,
 };

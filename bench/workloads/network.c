@@ -35,6 +35,12 @@ static bool has_batchnorm(const struct dpb_layer_list *list)
     return dpb_network_batchnorm_sums(list) > 0;
 }
 
+/* The sums of all ranks, and what is made of them. */
+static int64_t sync_host_floats(const struct dpb_layer_list *list, int ranks)
+{
+    return dpb_network_batchnorm_parts(list, ranks) + 2 * dpb_network_batchnorm_sums(list);
+}
+
 static dpb_status open_sync(struct network *net)
 {
     int64_t floats = dpb_network_batchnorm_parts(net->list, net->sync->size);
@@ -44,16 +50,30 @@ static dpb_status open_sync(struct network *net)
     net->parts = parts;
     if (dpb_device_is_host(net->launcher->device))
         return DPB_OK;
-    floats += 2 * dpb_network_batchnorm_sums(net->list);
+    floats = sync_host_floats(net->list, net->sync->size);
     DPB_TRY(dpb_device_host_alloc(net->launcher->device, (size_t)floats * sizeof(float), &parts));
     net->host_parts = parts;
     return DPB_OK;
 }
 
+static struct dpb_said said_at_most(const struct dpb_layer_list *list, int64_t samples)
+{
+    return (struct dpb_said){.samples = samples, .losses = 1, .classes = list->model.classes};
+}
+
+int64_t dpb_network_host_bytes_for(const struct dpb_layer_list *list,
+                                   const struct dpb_workload_sizes *sizes)
+{
+    const struct dpb_said most = said_at_most(list, sizes->batch_max);
+    const bool sync = sizes->sync_batch_statistics && sizes->ranks > 1 && has_batchnorm(list);
+
+    return dpb_results_host_bytes(sizes->results, &most) +
+           (sync ? sync_host_floats(list, sizes->ranks) * (int64_t)sizeof(float) : 0);
+}
+
 static dpb_status open_results(struct network *net, int64_t slots)
 {
-    const struct dpb_said most = {
-            .samples = net->batch_max, .losses = 1, .classes = net->list->model.classes};
+    const struct dpb_said most = said_at_most(net->list, net->batch_max);
 
     return dpb_results_open(net->launcher, slots, &most, &net->results);
 }
@@ -140,7 +160,9 @@ bool dpb_network_state(dpb_workload *workload, int index, struct dpb_workload_st
 
 int64_t dpb_network_activation_bytes(dpb_workload *workload)
 {
-    return network_of(workload)->bytes;
+    const struct network *net = network_of(workload);
+
+    return net->bytes + (net->sync ? dpb_network_exchange_bytes(net->list, net->sync->size) : 0);
 }
 
 dpb_status dpb_batch_check(const struct dpb_workload_ops *ops, const struct dpb_model *model,

@@ -41,7 +41,9 @@ int64_t dpb_network_activation_bytes(dpb_workload *workload);
 int64_t dpb_network_activation_bytes_for(const struct dpb_layer_list *list,
                                          const struct dpb_workload_sizes *sizes);
 
-/* The member of a workload's table. */
+/* Members of a workload's table. */
+int64_t dpb_network_host_bytes_for(const struct dpb_layer_list *list,
+                                   const struct dpb_workload_sizes *sizes);
 uint64_t dpb_network_operators(const struct dpb_layer_list *list,
                                const struct dpb_workload_sizes *sizes);
 

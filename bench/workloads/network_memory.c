@@ -236,6 +236,11 @@ dpb_status dpb_network_memory_open(struct network *net)
     return fill_fixed(net);
 }
 
+int64_t dpb_network_exchange_bytes(const struct dpb_layer_list *list, int ranks)
+{
+    return dpb_network_batchnorm_parts(list, ranks) * (int64_t)sizeof(float);
+}
+
 int64_t dpb_network_activation_bytes_for(const struct dpb_layer_list *list,
                                          const struct dpb_workload_sizes *sizes)
 {
@@ -250,5 +255,5 @@ int64_t dpb_network_activation_bytes_for(const struct dpb_layer_list *list,
 
     if (dpb_network_plan_make(list, &net.plan) == DPB_OK)
         place_all(&net, &block);
-    return block.bytes;
+    return block.bytes + (sync ? dpb_network_exchange_bytes(list, sizes->ranks) : 0);
 }

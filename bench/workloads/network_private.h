@@ -60,6 +60,9 @@ struct network {
 struct dpb_tensor dpb_network_images(const struct network *net, const void *data, int64_t samples,
                                      const int64_t dim[3]);
 
+/* What statistics of all ranks are gathered in, in the communicator's memory. */
+int64_t dpb_network_exchange_bytes(const struct dpb_layer_list *list, int ranks);
+
 /* DPB_ERR_UNSUPPORTED, logged, where the device lacks an operator that the network needs. */
 dpb_status dpb_network_check_operators(const struct network *net);
 

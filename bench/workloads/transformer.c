@@ -192,18 +192,41 @@ void dpb_transformer_close(dpb_workload *workload)
 }
 
 /* What passes between the host and the device in a step. */
+static struct dpb_said said_at_most(const struct dpb_transformer_shape *shape, int64_t samples)
+{
+    static const float some;
+    const bool is_bert = shape->family == DPB_TRANSFORMER_BERT;
+
+    return (struct dpb_said){.samples = samples,
+                             .losses = shape->predicted,
+                             .more_loss = is_bert ? &some : NULL,
+                             .classes = is_bert ? 2 : shape->vocabulary};
+}
+
+static size_t predicted_bytes(const struct dpb_transformer_shape *shape, int64_t samples)
+{
+    return shape->family == DPB_TRANSFORMER_BERT
+                   ? (size_t)(samples * shape->predicted) * sizeof(int32_t)
+                   : 0;
+}
+
+int64_t dpb_transformer_host_bytes_for(const struct dpb_transformer_list *list,
+                                       const struct dpb_workload_sizes *sizes)
+{
+    const struct dpb_said most = said_at_most(&list->shape, sizes->batch_max);
+
+    return dpb_results_host_bytes(sizes->results, &most) +
+           dpb_handover_host_bytes(sizes->results, predicted_bytes(&list->shape, sizes->batch_max));
+}
+
 static dpb_status open_handover(struct dpb_transformer *net, int64_t slots)
 {
     const struct dpb_transformer_shape *shape = &net->list->shape;
-    const bool is_bert = shape->family == DPB_TRANSFORMER_BERT;
-    const struct dpb_said most = {.samples = net->batch_max,
-                                  .losses = shape->predicted,
-                                  .more_loss = net->heads.relation_loss,
-                                  .classes = is_bert ? 2 : shape->vocabulary};
+    const struct dpb_said most = said_at_most(shape, net->batch_max);
+    const size_t bytes = predicted_bytes(shape, net->batch_max);
 
-    if (is_bert)
-        DPB_TRY(dpb_handover_open(&net->predicted_rows, net->launcher, slots,
-                                  (size_t)(net->batch_max * shape->predicted) * sizeof(int32_t)));
+    if (bytes > 0)
+        DPB_TRY(dpb_handover_open(&net->predicted_rows, net->launcher, slots, bytes));
     return dpb_results_open(net->launcher, slots, &most, &net->results);
 }
 

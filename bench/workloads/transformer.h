@@ -44,6 +44,9 @@ int64_t dpb_transformer_activation_bytes(dpb_workload *workload);
 /* What open() would allocate for this list, exactly; of `sizes`, precision and batch_max. */
 int64_t dpb_transformer_activation_bytes_for(const struct dpb_transformer_list *list,
                                              const struct dpb_workload_sizes *sizes);
+/* What it would take of an accelerator's host_alloc(); of `sizes`, batch_max and results. */
+int64_t dpb_transformer_host_bytes_for(const struct dpb_transformer_list *list,
+                                       const struct dpb_workload_sizes *sizes);
 /* The set of operators that it launches in that precision (dpb_workload.h). */
 uint64_t dpb_transformer_operators(const struct dpb_transformer_list *list, double dropout,
                                    enum dpb_dtype precision);

@@ -30,7 +30,9 @@ enum dpb_memory_part {
     DPB_MEMORY_STRATEGY,      /* what it has of its own; gradients of micro-batches; parameters that
                                  it has in parts, whole, where an evaluation needs them */
     DPB_MEMORY_ACTIVATIONS,   /* and what else the workload saves or works in */
+    DPB_MEMORY_STAGING,       /* batches as an accelerator reads them */
     DPB_MEMORY_WORKSPACE,     /* of the device */
+    DPB_MEMORY_PINNED,        /* the host's, for copies to and from an accelerator */
     DPB_MEMORY_DATA,          /* the data set as a rank holds it, and its batches */
     DPB_MEMORY_RUNTIME,       /* code, libraries, the comm's control area */
     DPB_MEMORY_PEERS, /* gradients and communication memory of the other ranks that this one has

@@ -22,7 +22,9 @@ static const char *const part_keys[DPB_MEMORY_PARTS] = {
         [DPB_MEMORY_GRADIENTS] = "gradients",
         [DPB_MEMORY_OPTIMIZER] = "optimizer",
         [DPB_MEMORY_ACTIVATIONS] = "activations",
+        [DPB_MEMORY_STAGING] = "staging",
         [DPB_MEMORY_WORKSPACE] = "workspace",
+        [DPB_MEMORY_PINNED] = "pinned",
         [DPB_MEMORY_DATA] = "data",
         [DPB_MEMORY_RUNTIME] = "runtime",
         [DPB_MEMORY_PEERS] = "peer_gradients",
@@ -195,6 +197,30 @@ static void predict_engine(const struct dpb_step_shape *shape, bool evaluate,
     }
 }
 
+/* What passes between the host and a device whose memory it must not touch. */
+static void predict_copies(const struct dpb_workload_ops *workload, const void *options,
+                           const struct dpb_experiment *e, const struct dpb_model *model,
+                           struct dpb_memory *memory)
+{
+    const struct dpb_workload_sizes sizes = {.batch_max = e->batch_per_rank,
+                                             .global_batch = e->global_batch,
+                                             .ranks = (int)e->ranks,
+                                             .precision = (enum dpb_dtype)e->precision,
+                                             .sync_batch_statistics = e->sync_bn,
+                                             .results = e->accumulate};
+    struct dpb_step_staging staging;
+    double scale = 0.0;
+
+    (void)dpb_experiment_loss_scale(e, &scale); /* checked when the cell was resolved */
+    dpb_step_staging_predict(model, e->batch_per_rank, scale == DPB_LOSS_SCALE_DYNAMIC, &staging);
+    memory->part_bytes[DPB_MEMORY_STAGING] = staging.device_bytes;
+    if (workload->host_bytes_for)
+        memory->part_bytes[DPB_MEMORY_PINNED] =
+                plus(staging.host_bytes, workload->host_bytes_for(options, &sizes));
+    else
+        set_unknown(memory, DPB_MEMORY_PINNED, "this workload does not tell beforehand");
+}
+
 void dpb_step_shape_of(const struct dpb_registry *registry, const dpb_config *config,
                        struct dpb_optimizer_config *optimizer, struct dpb_step_shape *shape)
 {
@@ -237,15 +263,20 @@ void dpb_memory_predict(const struct dpb_registry *registry, const dpb_config *c
                 most_activation_bytes(workload, options, e, &optimizer);
     else
         set_unknown(memory, DPB_MEMORY_ACTIVATIONS, "this workload does not tell beforehand");
+    const bool copies = shape.is_gpu && !is_virtual;
+    if (copies)
+        predict_copies(workload, options, e, model, memory);
     /* Measured for networks of images in fp32 only; nothing is claimed of the others. */
-    if (model->input == DPB_INPUT_IMAGES && e->precision == DPB_F32)
+    if (copies)
+        set_unknown(memory, DPB_MEMORY_WORKSPACE, "known when the libraries' plans are made");
+    else if (model->input == DPB_INPUT_IMAGES && e->precision == DPB_F32)
         memory->part_bytes[DPB_MEMORY_WORKSPACE] = workspace_bytes(model, e->batch_per_rank);
     else
         set_unknown(memory, DPB_MEMORY_WORKSPACE, "only estimated for images in fp32");
     if (!is_virtual) /* the data set is the host's */
         predict_data(e, model, memory);
     memory->part_bytes[DPB_MEMORY_RUNTIME] = RUNTIME_BYTES;
-    if (comm->flags & DPB_COMM_SEGMENT)
+    if ((comm->flags & DPB_COMM_SEGMENT) && !(comm->flags & DPB_COMM_DEVICE_MEMORY))
         memory->part_bytes[DPB_MEMORY_PEERS] =
                 times(e->ranks - 1, plus(memory->part_bytes[DPB_MEMORY_GRADIENTS],
                                          memory->part_bytes[DPB_MEMORY_COMMUNICATION]));

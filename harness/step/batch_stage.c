@@ -58,6 +58,18 @@ static int64_t room_for(const struct dpb_model *model, int64_t samples)
     return bytes;
 }
 
+void dpb_step_staging_predict(const struct dpb_model *model, int64_t batch_max,
+                              bool dynamic_loss_scale, struct dpb_step_staging *staging)
+{
+    const int64_t batch = room_for(model, batch_max > 0 ? batch_max : 1);
+    int64_t flag = 0, host_flags = 0;
+
+    if (dynamic_loss_scale)
+        engine_loss_scale_bytes(&flag, &host_flags);
+    staging->device_bytes = batch + flag;
+    staging->host_bytes = STAGE_PLACES * batch + engine_window_bytes() + host_flags;
+}
+
 static dpb_status open_place(struct dpb_step_engine *engine, struct stage_place *place,
                              int64_t bytes)
 {

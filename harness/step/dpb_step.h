@@ -155,6 +155,15 @@ struct dpb_step_memory {
 dpb_status dpb_step_memory_predict(const struct dpb_step_shape *shape, int rank,
                                    struct dpb_step_memory *memory);
 
+/* What the engine takes beside that on an accelerator, whose memory the host must not touch: the
+ * batch as the device reads it, and memory of host_alloc() for copies (two batches on their way, a
+ * window for what the host reads, flags of a dynamic loss scale). Exactly. */
+struct dpb_step_staging {
+    int64_t device_bytes, host_bytes;
+};
+void dpb_step_staging_predict(const struct dpb_model *model, int64_t batch_max,
+                              bool dynamic_loss_scale, struct dpb_step_staging *staging);
+
 /* May a workload on so many ranks exchange something itself beside a strategy with these flags
  * (dpb_strategy_flags())? DPB_ERR_USAGE: their collectives would be in another order on each rank.
  */

@@ -247,6 +247,7 @@ struct dpb_workload_sizes {
     enum dpb_dtype precision;
     bool sync_batch_statistics;
     struct dpb_optimizer_config optimizer;
+    int64_t results; /* as in dpb_workload_config */
 };
 
 struct dpb_workload_ops {
@@ -294,6 +295,9 @@ struct dpb_workload_ops {
     /* The same without opening, exactly, so that what cannot fit is refused before it runs.
      * Optional: NULL where nobody can tell. */
     int64_t (*activation_bytes_for)(const void *options, const struct dpb_workload_sizes *sizes);
+    /* Optional. Bytes of host_alloc() that open() takes beside them on an accelerator, exactly:
+     * what the host hands down to it, and what it reads back. */
+    int64_t (*host_bytes_for)(const void *options, const struct dpb_workload_sizes *sizes);
     /* Optional. The operators that are launched in the precision of `sizes`, as a set of
      * DPB_OPERATOR()s, so that what a device cannot do is refused before anything runs. */
     uint64_t (*operators)(const void *options, const struct dpb_workload_sizes *sizes);

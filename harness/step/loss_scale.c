@@ -25,6 +25,12 @@ static bool is_dynamic(const struct dpb_step_engine *engine)
     return engine->config.loss_scale == DPB_LOSS_SCALE_DYNAMIC;
 }
 
+void engine_loss_scale_bytes(int64_t *device_bytes, int64_t *host_bytes)
+{
+    *device_bytes = (int64_t)sizeof(*((struct loss_scale *)0)->found);
+    *host_bytes = 2 * (int64_t)sizeof(*((struct loss_scale *)0)->host);
+}
+
 dpb_status engine_loss_scale_open(struct dpb_step_engine *engine)
 {
     struct loss_scale *scale = &engine->loss_scale;

@@ -183,6 +183,7 @@ struct pieces {
     int unit; /* for signs of life; -1: none */
 };
 
+int64_t engine_window_bytes(void);
 dpb_status engine_window_open(struct dpb_step_engine *engine);
 void engine_window_close(struct dpb_step_engine *engine);
 /* After what was launched before. Outside of steps. */
@@ -208,6 +209,8 @@ dpb_status engine_marks_read(const struct dpb_step_engine *engine, struct dpb_st
 
 /* ---- loss_scale.c ---- */
 
+/* What open() takes of a device that is not the host, for a scale that is dynamic. */
+void engine_loss_scale_bytes(int64_t *device_bytes, int64_t *host_bytes);
 dpb_status engine_loss_scale_open(struct dpb_step_engine *engine);
 void engine_loss_scale_close(struct dpb_step_engine *engine);
 /* Before the updates, after what was reduced: divide by the scale, or say that the step is skipped.

@@ -8,6 +8,11 @@
 /* Where nothing is copied, pieces are for signs of life only. */
 #define BEAT_BYTES (INT64_C(1) << 24)
 
+int64_t engine_window_bytes(void)
+{
+    return WINDOW_BYTES;
+}
+
 dpb_status engine_window_open(struct dpb_step_engine *engine)
 {
     void *memory = NULL;

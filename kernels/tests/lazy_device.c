@@ -80,6 +80,7 @@ struct dpb_device {
     uint64_t random;
     dpb_stream *streams;
     int64_t graphs, runs;
+    int64_t bytes, host_bytes; /* taken now; by the thread that opens and closes */
 };
 
 /* ---- memory ---- */
@@ -145,7 +146,7 @@ static dpb_status give_addresses(char *real, size_t bytes, bool is_adopted, void
     return add_range(begin, bytes > 0 ? bytes : 1, real, is_adopted);
 }
 
-static char *take_addresses(void *memory)
+static char *take_addresses(void *memory, size_t *bytes)
 {
     struct range *range;
     char *real;
@@ -153,6 +154,7 @@ static char *take_addresses(void *memory)
     pthread_mutex_lock(&ranges_mutex);
     range = range_of(memory);
     real = range->real;
+    *bytes = range->bytes;
     munmap(range->begin, (range->bytes / PAGE_BYTES + 1) * PAGE_BYTES);
     *range = (struct range){0};
     pthread_mutex_unlock(&ranges_mutex);
@@ -200,18 +202,23 @@ static dpb_status lazy_alloc(dpb_device *device, size_t bytes, void **memory)
     void *real;
 
     DPB_TRY(dpb_device_get_ops(device->inner)->alloc(device->inner, bytes, &real));
+    device->bytes += bytes > 0 ? (int64_t)bytes : 1;
     return give_addresses(real, bytes, false, memory);
 }
 
 static void lazy_free(dpb_device *device, void *memory)
 {
+    size_t bytes;
+
     (void)lazy_device_drain(device);
-    dpb_device_get_ops(device->inner)->free(device->inner, take_addresses(memory));
+    dpb_device_get_ops(device->inner)->free(device->inner, take_addresses(memory, &bytes));
+    device->bytes -= (int64_t)bytes;
 }
 
 static dpb_status lazy_host_alloc(dpb_device *device, size_t bytes, void **memory)
 {
     DPB_TRY(dpb_device_get_ops(device->inner)->alloc(device->inner, bytes, memory));
+    device->host_bytes += bytes > 0 ? (int64_t)bytes : 1;
     return add_range(*memory, bytes > 0 ? bytes : 1, NULL, false);
 }
 
@@ -219,6 +226,7 @@ static void lazy_host_free(dpb_device *device, void *memory)
 {
     (void)lazy_device_drain(device);
     pthread_mutex_lock(&ranges_mutex);
+    device->host_bytes -= (int64_t)range_of(memory)->bytes;
     *range_of(memory) = (struct range){0};
     pthread_mutex_unlock(&ranges_mutex);
     dpb_device_get_ops(device->inner)->free(device->inner, memory);
@@ -226,14 +234,16 @@ static void lazy_host_free(dpb_device *device, void *memory)
 
 dpb_status lazy_device_adopt(dpb_device *device, void *real, size_t bytes, void **memory)
 {
-    (void)device;
+    device->bytes += (int64_t)bytes;
     return give_addresses(real, bytes, true, memory);
 }
 
 void lazy_device_forget(dpb_device *device, void *memory)
 {
-    (void)device;
-    take_addresses(memory);
+    size_t bytes;
+
+    take_addresses(memory, &bytes);
+    device->bytes -= (int64_t)bytes;
 }
 
 /* ---- running ---- */
@@ -640,6 +650,16 @@ static dpb_status lazy_capture_end(dpb_device *device, dpb_stream *stream)
     if (st < 0)
         dpb_error("lazy device: a graph ends while a stream that forked has not been waited for");
     return st;
+}
+
+int64_t lazy_device_bytes(const dpb_device *device)
+{
+    return device->bytes;
+}
+
+int64_t lazy_device_host_bytes(const dpb_device *device)
+{
+    return device->host_bytes;
 }
 
 int64_t lazy_device_graphs(const dpb_device *device)

@@ -27,6 +27,11 @@ void lazy_device_set_fault(dpb_device *device, enum lazy_fault fault);
 /* The member close() of its table. What is queued runs first. */
 void lazy_device_close(dpb_device *device);
 
+/* Bytes that are taken now, of the device's memory, a communicator's buffers included, and of
+ * host_alloc(). */
+int64_t lazy_device_bytes(const dpb_device *device);
+int64_t lazy_device_host_bytes(const dpb_device *device);
+
 /* How many graphs have run, and how many operators and copies. */
 int64_t lazy_device_graphs(const dpb_device *device);
 int64_t lazy_device_runs(const dpb_device *device);

@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <sys/stat.h>
 
+#include "dpb_comm_shm.h"
+#include "dpb_device_cpu.h"
 #include "dpb_log.h"
 #include "dpb_memory.h"
 #include "dpb_strategies.h"
@@ -148,6 +150,40 @@ predict_telling(int64_t (*tell)(const void *, const struct dpb_workload_sizes *)
     return memory;
 }
 
+/* Where the host must not touch the device's memory, what passes between them has places of its
+ * own, and nobody maps the others' gradients. */
+static void test_copies_of_an_accelerator(void **state)
+{
+    (void)state;
+    struct dpb_device_ops device = dpb_device_cpu_ops;
+    struct dpb_comm_ops comm = dpb_comm_shm_ops;
+    const struct dpb_device_ops *const devices[] = {&device};
+    const struct dpb_comm_ops *const comms[] = {&comm};
+    struct dpb_registry registry = *registry_for_tests();
+    struct dpb_step_staging staging;
+    struct dpb_memory memory;
+    struct dpb_plan plan;
+    const struct dpb_workload_sizes sizes = {.batch_max = 4, .ranks = 2, .results = 1};
+    registry.devices = devices;
+    registry.comms = comms;
+    make_plan("mnist-mlp", "2", "4", "data", "synthetic", &plan);
+    dpb_memory_predict(&registry, plan.cells[0].config, &memory);
+    assert_int_equal(memory.part_bytes[DPB_MEMORY_STAGING], 0);
+    assert_int_equal(memory.part_bytes[DPB_MEMORY_PINNED], 0);
+    device.flags = DPB_DEVICE_ACCELERATOR;
+    comm.flags |= DPB_COMM_DEVICE_MEMORY;
+    dpb_memory_predict(&registry, plan.cells[0].config, &memory);
+    dpb_step_staging_predict(dpb_workload_mnist_mlp_ops.model(NULL), 4, false, &staging);
+    /* labels and images of 4 samples, each array at a multiple of 64 bytes */
+    assert_int_equal(staging.device_bytes, 64 + 4 * 784 * 4);
+    assert_int_equal(memory.part_bytes[DPB_MEMORY_STAGING], staging.device_bytes);
+    assert_int_equal(memory.part_bytes[DPB_MEMORY_PINNED],
+                     staging.host_bytes + dpb_workload_mnist_mlp_ops.host_bytes_for(NULL, &sizes));
+    assert_int_equal(memory.part_bytes[DPB_MEMORY_PEERS], 0);
+    assert_int_equal(memory.part_bytes[DPB_MEMORY_WORKSPACE], DPB_MEMORY_UNKNOWN);
+    dpb_plan_release(&plan);
+}
+
 static void test_a_part_that_nobody_knows(void **state)
 {
     (void)state;
@@ -226,8 +262,9 @@ static void test_what_cannot_fit_is_refused_with_the_arithmetic(void **state)
     assert_string_equal(text.text,
                         "memory: 2 ranks need 90.0 MiB, the limit is 16.0 MiB; each rank: "
                         "parameters 1.00 MiB + gradients 2.00 MiB + optimizer 3.00 MiB + "
-                        "strategy 5.00 MiB + activations 6.00 MiB + workspace 7.00 MiB + "
-                        "data 8.00 MiB + runtime 9.00 MiB");
+                        "strategy 5.00 MiB + activations 6.00 MiB + staging 7.00 MiB + "
+                        "workspace 8.00 MiB + pinned 9.00 MiB + data 10.0 MiB + "
+                        "runtime 11.0 MiB");
     dpb_str_release(&text);
 }
 
@@ -322,6 +359,7 @@ int main(void)
             cmocka_unit_test(test_parts),
             cmocka_unit_test(test_ranks_hold_their_gradients_once),
             cmocka_unit_test(test_data_sets),
+            cmocka_unit_test(test_copies_of_an_accelerator),
             cmocka_unit_test(test_a_part_that_nobody_knows),
             cmocka_unit_test(test_sums_do_not_wrap),
             cmocka_unit_test(test_what_cannot_fit_is_refused_with_the_arithmetic),
