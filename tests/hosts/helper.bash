@@ -1,4 +1,5 @@
 # helper.bash: what every test on several hosts loads, run as `hosts with 3 bats FILE`.
+# shellcheck disable=SC2034 # variables are for the files that load this
 
 load ../../harness/tests/helper
 
@@ -21,6 +22,25 @@ need_mpirun() {
     esac
 }
 
+# across MPI: the options that start ranks with mpirun of openmpi or mpich on hosts, into $across. Ranks are
+# many and cores few: who waits gives its core away.
+across() {
+    need_mpirun "$1"
+    mkdir -p "$folder/bin"
+    # No link: Open MPI looks for the rest of it beside the name by which it was called.
+    printf '#!/bin/sh\nexec %s "$@"\n' "$mpirun" >"$folder/bin/mpirun"
+    chmod +x "$folder/bin/mpirun"
+    PATH=$folder/bin:$PATH
+    export OMPI_MCA_mpi_yield_when_idle=1
+    across=(--launcher mpirun --launcher-args "${through_agent[*]}" --comm mpi --bind off)
+}
+
+# Two ranks to a node.
+all_hosts=(--hosts node1:2,node2:2,node3:2 --ranks-per-node 2)
+
+# A sweep of few and short launches: one axis, which the test names.
+short=("${quick[@]}" --overlap on --bucket 4MiB --repeats 1)
+
 # need_rate BYTES_PER_SECOND: the wire from node1 to node2 carries nine tenths of what it is set to. It
 # is what a comparison with the wire's rate needs, and what a machine with other work may not give.
 need_rate() {
@@ -31,4 +51,38 @@ need_rate() {
         [ $((most * 10)) -lt $(($1 * 9)) ] || return 0
     done
     skip "this machine is busy: the wire of $1 B/s carried $most B/s at best"
+}
+
+# Nobody runs on a host but its first process, within SECONDS.
+assert_idle_within() {
+    local tries=$(($1 * 5)) node left
+    while :; do
+        left=
+        for ((node = 1; node <= HOSTS_COUNT; node++)); do
+            left+=$("$hosts" processes "node$node")
+        done
+        [ -n "$left" ] || return 0
+        [ $((tries -= 1)) -gt 0 ] || break
+        sleep 0.2
+    done
+    printf 'still there: %s\n' "$left" >&2
+    return 1
+}
+
+# wait_for_workers NODE COUNT: until so many ranks have computed there for a while: $ranks, as seen from here
+wait_for_workers() {
+    local tries=0 pid busy
+    while [ "$tries" -lt 300 ] && kill -0 "$background" 2>/dev/null; do
+        mapfile -t ranks < <("$hosts" processes "$1" | awk '$NF == "worker" { print $1 }')
+        busy=0
+        for pid in "${ranks[@]}"; do
+            [ "$(cpu_ticks "$pid" || echo 0)" -lt 50 ] 2>/dev/null || busy=$((busy + 1))
+        done
+        [ "$busy" -ne "$2" ] || return 0
+        sleep 0.2
+        tries=$((tries + 1))
+    done
+    printf 'no %s busy ranks on %s; output:\n' "$2" "$1" >&2
+    cat "$folder/log" >&2
+    return 1
 }

@@ -1,0 +1,66 @@
+# Sweeps whose ranks are on several hosts.
+load helper
+
+# A folder that only this host sees: what is in it the driver wrote.
+own_folder() {
+    mkdir -p "$folder/own"
+    mount -t tmpfs -o size=64m own "$folder/own"
+}
+
+teardown() {
+    cd /
+    umount "$folder/own" 2>/dev/null || true
+    [ -z "${background:-}" ] || kill -KILL "$background" 2>/dev/null || true
+    rm -rf "$folder"
+}
+
+check_sweep() {
+    across "$1"
+    own_folder
+    dpbench sweep "${short[@]}" "${across[@]}" "${all_hosts[@]}" --ranks 2,4,6 \
+        -o own/run
+    assert_exit 0
+    records=own/run/records.jsonl
+    assert_json $records 'sorted((r["ranks"], r["status"]) for r in d)' \
+        '[[2, "ok"], [4, "ok"], [6, "ok"]]'
+    assert_json $records '[[(h["name"], h["first_rank"], h["ranks"]) for h in r["world"]["hosts"]]
+        for r in d if r["ranks"] == 6]' '[[["node1", 0, 2], ["node2", 2, 2], ["node3", 4, 2]]]'
+    assert_json $records 'sorted((r["ranks"], r["world"]["nodes"]) for r in d)' '[[2, 1], [4, 2], [6, 3]]'
+    assert_json $records '{r["verified"]["replicas_identical"] for r in d} == {True}' true
+    assert_idle_within 10
+    for node in node1 node2 node3; do
+        # shellcheck disable=SC2016 # for the host's shell
+        run "$hosts" run $node sh -c 'ls "$1"; ls -A "$TMPDIR" | grep -v nothing' sh "$folder/own"
+        refute_output 'dpbench|run'
+    done
+}
+
+@test "hosts: 1, 2 and 3 nodes with mpirun of Open MPI; who was where; one folder, by the driver alone" {
+    need_hosts
+    check_sweep openmpi
+}
+
+@test "hosts: the same with mpirun of MPICH" {
+    need_hosts
+    check_sweep mpich
+}
+
+@test "hosts: two drivers at once, on two hosts, do not share a folder" {
+    need_hosts
+    across openmpi
+    start_dpbench sweep "${short[@]}" "${across[@]}" "${all_hosts[@]}" --ranks 2,4,6 -o out
+    for _ in $(seq 100); do
+        [ ! -e out/manifest.json ] || break
+        sleep 0.1
+    done
+    run "$hosts" run node1 "$DPBENCH" sweep "${short[@]}" --ranks 2 -o out
+    assert_exit 2
+    assert_output 'already holds a run'
+    run "$hosts" run node1 "$DPBENCH" sweep --resume out --launcher mpirun --hosts node1:2
+    assert_exit 3
+    assert_output 'another dpbench is running'
+    kill -INT "$background"
+    finish_dpbench 60
+    assert_exit 130
+    assert_idle_within 20
+}
