@@ -44,7 +44,8 @@ static dpb_status run(const struct dpb_registry *registry, const struct dpb_comm
     DPB_TRY_GOTO(st, dpb_plan_build(&input, &plan), out);
     DPB_TRY_GOTO(st, dpb_driver_preflight(registry, &plan, crew), out);
     DPB_TRY_GOTO(st, dpb_ability_check_plan(registry, &plan), out);
-    DPB_TRY_GOTO(st, dpb_memory_check_plan(registry, &plan), out);
+    if (!crew)
+        DPB_TRY_GOTO(st, dpb_memory_check_plan(registry, &plan), out);
     DPB_TRY_GOTO(st, dpb_run_folder_new(o->out[0] ? o->out : NULL, plan.name, &folder), out);
     struct dpb_execute_config execute = {
             .registry = registry, .plan = &plan, .folder = folder, .crew = crew, .json = o->json};

@@ -276,7 +276,9 @@ static dpb_status measure(const struct dpb_registry *registry, const struct tune
     struct dpb_driver_result result = {0};
     DPB_TRY(dpb_driver_preflight(registry, &tune->plan, crew));
     DPB_TRY(dpb_ability_check_plan(registry, &tune->plan));
-    DPB_TRY(dpb_memory_check_plan(registry, &tune->plan));
+    DPB_TRY(dpb_crew_check_launches(crew, &tune->plan, (size_t)o->budget));
+    if (!crew)
+        DPB_TRY(dpb_memory_check_plan(registry, &tune->plan));
     DPB_TRY(dpb_run_folder_new(o->out[0] ? o->out : NULL, "tune", &folder));
     dpb_info("%zu candidates, at most %" PRId64 " launches, into %s", tune->plan.cell_count,
              o->budget, folder);

@@ -11,6 +11,7 @@
 #include "dpb_verify.h"
 
 #define STEPS_MAX 16
+#define LAUNCHES  5 /* of a cell: with its ranks and alone, twice, and a planted divergence */
 
 struct verify_options {
     struct dpb_crew_options crew;
@@ -207,7 +208,9 @@ static dpb_status run(const struct dpb_registry *registry, const struct dpb_comm
     DPB_TRY_GOTO(st, synchronise_statistics(registry, &line->experiment, &plan), out);
     DPB_TRY_GOTO(st, dpb_driver_preflight(registry, &plan, crew), out);
     DPB_TRY_GOTO(st, dpb_ability_check_plan(registry, &plan), out);
-    DPB_TRY_GOTO(st, dpb_memory_check_plan(registry, &plan), out);
+    DPB_TRY_GOTO(st, dpb_crew_check_launches(crew, &plan, LAUNCHES), out);
+    if (!crew)
+        DPB_TRY_GOTO(st, dpb_memory_check_plan(registry, &plan), out);
     st = verify_cells(registry, &plan, crew, o->json);
 out:
     dpb_plan_release(&plan);

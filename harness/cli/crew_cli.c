@@ -7,6 +7,7 @@
 
 #include <xxhash.h>
 
+#include "dpb_experiment.h"
 #include "dpb_str.h"
 
 #define LAUNCHER_CHOICE(name, text, help) {text, name, help},
@@ -43,6 +44,16 @@ dpb_status dpb_crew_run(const struct dpb_verb *verb, const struct dpb_registry *
     st = verb->launch(registry, line, options, crew);
     dpb_crew_close(crew, st);
     return st;
+}
+
+dpb_status dpb_crew_check_launches(const dpb_crew *crew, const struct dpb_plan *plan,
+                                   size_t launches)
+{
+    for (size_t i = 0; crew && i < plan->cell_count; i++) {
+        const struct dpb_experiment *e = dpb_config_struct(plan->cells[i].config, "experiment");
+        DPB_TRY(dpb_crew_check_comm(crew, e->comm, false, launches, (int)e->ranks, (int)e->ranks));
+    }
+    return DPB_OK;
 }
 
 /* 4 of 4, or for a sweep 1,2,4 of 4. */

@@ -65,6 +65,11 @@ dpb_status dpb_crew_settings(const dpb_crew *crew, const struct dpb_option_set *
                              const struct dpb_sweep_file *file, const struct dpb_settings *flags,
                              bool sweep, struct dpb_settings *settings);
 
+/* Can the crew serve `launches` launches of every cell? For verbs that launch more than their plan
+ * says. As dpb_crew_check_comm(). */
+dpb_status dpb_crew_check_launches(const dpb_crew *crew, const struct dpb_plan *plan,
+                                   size_t launches);
+
 /* Progress of a run: one line that is redrawn on a terminal, plain lines otherwise. */
 void dpb_progress_show(void *ctx, const struct dpb_progress *progress);
 /* Clear the redrawn line before other output. */

@@ -447,6 +447,21 @@ static dpb_status run_virtual(struct driver *d, const struct dpb_plan_launch *la
     return st;
 }
 
+/* Of all hosts of a crew: the others are taken to be like this one. */
+static dpb_status memory_limit(const struct driver *d, const dpb_config *config,
+                               int64_t *limit_bytes)
+{
+    const struct dpb_experiment *e = dpb_config_struct(config, "experiment");
+    struct dpb_world world = {0};
+    DPB_TRY(dpb_memory_limit_of(d->config->registry, config, limit_bytes));
+    if (d->config->crew)
+        DPB_TRY(dpb_crew_map(d->config->crew, (int)e->ranks, asked_per_node(config), &world));
+    if (world.nodes > 1 && *limit_bytes < INT64_MAX / world.nodes)
+        *limit_bytes *= world.nodes;
+    dpb_world_release(&world);
+    return DPB_OK;
+}
+
 static dpb_status run_launch(struct driver *d, size_t n)
 {
     const struct dpb_plan *plan = d->config->plan;
@@ -474,8 +489,7 @@ static dpb_status run_launch(struct driver *d, size_t n)
     const bool is_virtual = dpb_registry_is_virtual(d->config->registry, e->device);
     dpb_json *sections = NULL;
     dpb_memory_predict(d->config->registry, cell->config, &memory);
-    dpb_status launched =
-            dpb_memory_limit_of(d->config->registry, cell->config, &memory_limit_bytes);
+    dpb_status launched = memory_limit(d, cell->config, &memory_limit_bytes);
     if (launched == DPB_OK)
         launched = dpb_ability_check(d->config->registry, cell->config, result.reason,
                                      sizeof(result.reason));
