@@ -27,7 +27,9 @@ struct launch_rank {
     dpb_status error; /* reported by the rank itself */
     bool ended;       /* by a signal of whoever ends ranks when one has failed */
     char error_text[512];
-    int64_t lost_ns; /* when its channel closed without result or error; 0: it did not */
+    bool closed;     /* all its parts: nothing can crash any more */
+    int64_t lost_ns; /* when its channel closed without result or error, or before `closed`; 0: it
+                        did not */
     int lost_errno;
 };
 
@@ -45,6 +47,8 @@ struct launch {
 
 /* How ranks are started and ended. */
 struct launch_way {
+    /* Its ranks say when they have closed; of others the exit status tells how they ended. */
+    bool says_closed;
     /* After a rank is lost, for more to be heard of it. */
     int64_t lost_grace_ns;
     /* Every rank has a channel and its job. */
@@ -85,6 +89,9 @@ dpb_status launch_take(struct launch *l, int r);
 
 /* Wait for what comes, for a moment, and deal with it, until there is a reason to end. */
 dpb_status launch_turn(struct launch *l);
+
+/* The rank that was lost before all others; -1: none was. */
+int launch_first_lost(const struct launch *l);
 
 /* One line in the log for every rank, where it is and what it reported. */
 void launch_list(const struct launch *l);

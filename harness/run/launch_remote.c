@@ -22,18 +22,13 @@
 #define OTHER_FILES   128
 #define SILENT_BEATS  6 /* after which a rank may be stopped */
 
-struct seat {
-    int64_t changed_ns; /* its line's, on its own clock */
-    bool closed;        /* its parts: nothing can crash any more */
-};
-
 struct remote {
     struct launch_gathering gathering;
     struct dpb_world expected, world;
     struct dpb_world_claim *claim; /* per rank */
     struct launch_clocks *clocks;
     int64_t silence_ns, next_beat_ns;
-    struct seat seat[];
+    int64_t changed_ns[]; /* per rank: its line's, on its own clock */
 };
 
 /* ---- start ---- */
@@ -113,7 +108,7 @@ static dpb_status make_room_for_sockets(int ranks)
 static dpb_status make_room(struct launch *l, struct remote **made)
 {
     const size_t ranks = (size_t)l->config->ranks;
-    struct remote *own = calloc(1, sizeof(*own) + ranks * sizeof(own->seat[0]));
+    struct remote *own = calloc(1, sizeof(*own) + ranks * sizeof(own->changed_ns[0]));
     if (!own)
         return DPB_ERR_NO_MEMORY;
     l->own = own;
@@ -166,9 +161,9 @@ static dpb_status start(struct launch *l)
 /* Its clock is another one: what counts is that the line has changed since the last beat. */
 static void take_beat(struct launch *l, struct remote *own, int r, const struct dpb_beat *beat)
 {
-    if (beat->changed_ns == own->seat[r].changed_ns)
+    if (beat->changed_ns == own->changed_ns[r])
         return;
-    own->seat[r].changed_ns = beat->changed_ns;
+    own->changed_ns[r] = beat->changed_ns;
     dpb_board_write(&l->board[r], beat->step, (enum dpb_phase)beat->phase, beat->bucket);
 }
 
@@ -207,7 +202,7 @@ static dpb_status frame(struct launch *l, int r, const struct dpb_frame *got)
     } else if (got->kind == DPB_FRAME_BULK && got->count >= sizeof(int64_t) && l->bulk_fd >= 0) {
         return take_bulk(l, r, got);
     } else if (got->kind == DPB_FRAME_CLOSED) {
-        own->seat[r].closed = true;
+        l->rank[r].closed = true;
     } else {
         return DPB_ERR_CORRUPT;
     }
@@ -301,11 +296,13 @@ static dpb_status turn(struct launch *l, int64_t now_ns)
 static void how_it_ended(struct launch *l, int r, char how[LAUNCH_TEXT_BYTES])
 {
     const int why = l->rank[r].lost_errno;
+    const char *what =
+            l->rank[r].result ? "after its result, before it had closed" : "without a result";
     /* A process that ends before it has read everything resets its connection. */
     if (why == 0 || why == ECONNRESET)
-        snprintf(how, LAUNCH_TEXT_BYTES, "ended without a result");
+        snprintf(how, LAUNCH_TEXT_BYTES, "ended %s", what);
     else
-        snprintf(how, LAUNCH_TEXT_BYTES, "lost its connection (%s)", strerror(why));
+        snprintf(how, LAUNCH_TEXT_BYTES, "lost its connection (%s) %s", strerror(why), what);
 }
 
 static bool is_stopped(const struct launch *l, int r, char how[LAUNCH_TEXT_BYTES])
@@ -324,25 +321,27 @@ static bool is_stopped(const struct launch *l, int r, char how[LAUNCH_TEXT_BYTES
 
 static dpb_status crashed_after_result(struct launch *l, int r)
 {
-    char name[LAUNCH_NAME_BYTES];
+    char name[LAUNCH_NAME_BYTES], how[LAUNCH_TEXT_BYTES];
     const int64_t deadline_ns = dpb_clock_now_ns() + LOST_GRACE_NS;
     while (!l->crew_how[0] && dpb_clock_now_ns() < deadline_ns)
         DPB_TRY(launch_turn(l));
-    launch_say(l, "%s ended after its result, before it had closed%s%s", launch_name(l, r, name),
-               l->crew_how[0] ? "; " : "", l->crew_how);
+    how_it_ended(l, r, how);
+    launch_say(l, "%s %s%s%s", launch_name(l, r, name), how, l->crew_how[0] ? "; " : "",
+               l->crew_how);
     dpb_error("%s", l->result->reason);
     return DPB_ERR_RANK_FAILED;
 }
 
-static dpb_status wait_until_closed(struct launch *l, const struct remote *own)
+static dpb_status wait_until_closed(struct launch *l)
 {
     const int64_t deadline_ns = dpb_clock_now_ns() + CLOSE_NS;
     char name[LAUNCH_NAME_BYTES];
     for (int r = 0; r < l->config->ranks;) {
-        if (own->seat[r].closed) {
+        if (l->rank[r].closed) {
             r++;
         } else if (l->rank[r].fd < 0) {
-            return crashed_after_result(l, r);
+            const int lost = launch_first_lost(l); /* others were ended for its sake */
+            return crashed_after_result(l, lost < 0 ? r : lost);
         } else if (dpb_clock_now_ns() >= deadline_ns) {
             dpb_warn("%s does not end after its result, and is killed", launch_name(l, r, name));
             r++;
@@ -377,7 +376,7 @@ static void wait_for_crew(struct launch *l)
 static dpb_status see_off(struct launch *l)
 {
     struct remote *own = l->own;
-    DPB_TRY(wait_until_closed(l, own));
+    DPB_TRY(wait_until_closed(l));
     DPB_TRY(launch_clocks_measure(l, own->clocks, LAUNCH_CLOCK_END));
     for (int r = 0; r < l->config->ranks; r++) {
         dpb_json_set(l->rank[r].result, "place", place_json(own, r, false));
@@ -410,6 +409,7 @@ static void end(struct launch *l)
 }
 
 const struct launch_way launch_remote = {
+        .says_closed = true,
         .lost_grace_ns = LOST_GRACE_NS,
         .start = start,
         .fds = fds,

@@ -102,11 +102,11 @@ static dpb_status take_frames(struct launch *l, int r)
     return st;
 }
 
-static void close_channel(struct launch_rank *rank, int why)
+static void close_channel(const struct launch *l, struct launch_rank *rank, int why)
 {
     close(rank->fd);
     rank->fd = -1;
-    if (rank->result || rank->error != DPB_OK)
+    if (rank->error != DPB_OK || (rank->result && (rank->closed || !l->way->says_closed)))
         return;
     rank->lost_ns = dpb_clock_now_ns();
     rank->lost_errno = why;
@@ -130,7 +130,7 @@ dpb_status launch_take(struct launch *l, int r)
         return taken;
     }
     if (open == DPB_END)
-        close_channel(rank, why);
+        close_channel(l, rank, why);
     return open < 0 ? open : DPB_OK;
 }
 
@@ -267,16 +267,24 @@ static dpb_status rank_reported(struct launch *l, int r)
     return l->rank[r].error;
 }
 
+int launch_first_lost(const struct launch *l)
+{
+    int lost = -1;
+    for (int r = 0; r < l->config->ranks; r++)
+        if (l->rank[r].lost_ns && (lost < 0 || l->rank[r].lost_ns < l->rank[lost].lost_ns))
+            lost = r;
+    return lost;
+}
+
 /* DPB_OK while nothing is wrong, or more may still be heard of it. */
 static dpb_status judge(struct launch *l, int64_t now_ns, int64_t *error_ns)
 {
-    int root = -1, lost = -1;
+    const int lost = launch_first_lost(l);
+    int root = -1;
     for (int r = 0; r < l->config->ranks; r++) {
         const struct launch_rank *rank = &l->rank[r];
         if (weight(rank) > (root < 0 ? NO_ERROR : weight(&l->rank[root])))
             root = r;
-        if (rank->lost_ns && (lost < 0 || rank->lost_ns < l->rank[lost].lost_ns))
-            lost = r;
     }
     if (root >= 0 && *error_ns == 0)
         *error_ns = now_ns;
