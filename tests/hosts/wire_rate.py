@@ -1,51 +1,77 @@
 #!/usr/bin/env python3
-"""What a wire carries: one TCP connection, as fast as it goes.
+"""What a wire carries over one TCP connection, as fast as it goes; needs a receiver on the other host.
 
-  wire_rate.py receive PORT           waits for a sender
-  wire_rate.py send HOST PORT BYTES   sends so much; prints payload bytes per second, by the receiver's clock
+  wire_rate.py receive PORT            waits for a sender
+  wire_rate.py send HOST PORT BYTES    sends so much; prints payload bytes per second
+  wire_rate.py exchange HOST PORT BYTES
+      both send, as two ranks of a ring do: a piece of 1 MiB goes each way, then the next; prints payload
+      bytes per second of one direction
 
 The first quarter is not counted: TCP starts slowly."""
 import socket
 import struct
 import sys
+import threading
 import time
 
-FRAME = struct.Struct("!q")
+HEAD = struct.Struct("!?q")
+PIECE = bytes(1 << 20)
+
+
+def receive_all(peer, count):
+    buffer = memoryview(bytearray(1 << 20))
+    while count > 0:
+        count -= peer.recv_into(buffer[:min(count, len(buffer))])
+
+
+def move(peer, sends, receives):
+    """One piece, both ways or one."""
+    sender = threading.Thread(target=peer.sendall, args=(PIECE,)) if sends and receives else None
+    if sender:
+        sender.start()
+    elif sends:
+        peer.sendall(PIECE)
+    if receives:
+        receive_all(peer, len(PIECE))
+    if sender:
+        sender.join()
+
+
+def work(peer, pieces, sends, receives):
+    for i in range(pieces):
+        if i == pieces // 4:
+            start = time.monotonic_ns()
+        move(peer, sends, receives)
+    return (pieces - pieces // 4) * len(PIECE) * 10**9 // (time.monotonic_ns() - start)
 
 
 def receive(port):
     with socket.create_server(("", port)) as server:
         peer, _ = server.accept()
     with peer:
-        total, = FRAME.unpack(peer.recv(FRAME.size, socket.MSG_WAITALL))
-        buffer = bytearray(1 << 20)
-        got, start, skipped = 0, None, 0
-        while got < total:
-            got += peer.recv_into(buffer)
-            if start is None and got >= total // 4:
-                start, skipped = time.monotonic_ns(), got
-        rate = (got - skipped) * 10**9 // (time.monotonic_ns() - start)
-        peer.sendall(FRAME.pack(rate))
+        exchanges, pieces = HEAD.unpack(peer.recv(HEAD.size, socket.MSG_WAITALL))
+        rate = work(peer, pieces, exchanges, True)
+        peer.sendall(HEAD.pack(exchanges, rate))
 
 
-def send(host, port, total):
+def connect(host, port):
     for _ in range(100):
         try:
-            peer = socket.create_connection((host, port))
-            break
+            return socket.create_connection((host, port))
         except ConnectionRefusedError:
             time.sleep(0.1)
-    else:
-        sys.exit(f"wire_rate: nobody listens at {host}:{port}")
-    with peer:
-        peer.sendall(FRAME.pack(total))
-        left, piece = total, bytes(1 << 20)
-        while left > 0:
-            left -= peer.send(piece[:left])
-        print(FRAME.unpack(peer.recv(FRAME.size, socket.MSG_WAITALL))[0])
+    sys.exit(f"wire_rate: nobody listens at {host}:{port}")
+
+
+def send(host, port, count, exchanges):
+    pieces = max(count // len(PIECE), 4)
+    with connect(host, port) as peer:
+        peer.sendall(HEAD.pack(exchanges, pieces))
+        work(peer, pieces, True, exchanges)
+        print(HEAD.unpack(peer.recv(HEAD.size, socket.MSG_WAITALL))[1])
 
 
 if sys.argv[1] == "receive":
     receive(int(sys.argv[2]))
 else:
-    send(sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))
+    send(sys.argv[2], int(sys.argv[3]), int(sys.argv[4]), sys.argv[1] == "exchange")
