@@ -170,6 +170,11 @@ dpb_status dpb_crew_start(dpb_crew *crew, const struct dpb_world *world, int ran
     return DPB_OK;
 }
 
+static bool is_out_of_reach(const struct dpb_crew *crew)
+{
+    return crew->fault == CREW_CUT || crew->fault == CREW_HUSHED;
+}
+
 /* As mpirun: when one has failed the others are ended. */
 dpb_status dpb_crew_check(dpb_crew *crew, char *how, size_t how_bytes)
 {
@@ -188,7 +193,7 @@ dpb_status dpb_crew_check(dpb_crew *crew, char *how, size_t how_bytes)
         snprintf(crew->how, sizeof(crew->how), "the crew ended: process %d, status 0x%04x", r,
                  (unsigned)status);
         for (int i = 0; i < crew->ranks; i++)
-            if (crew->rank[i] > 0)
+            if (crew->rank[i] > 0 && (!is_out_of_reach(crew) || i != 1))
                 kill(crew->rank[i], SIGTERM);
     }
     if (left > 0)
@@ -201,7 +206,7 @@ void dpb_crew_stop(dpb_crew *crew)
 {
     /* Ranks that were told to leave, or have lost the launcher, end by themselves; a stopped one
      * does not. */
-    const int64_t deadline_ns = dpb_clock_now_ns() + 10000000000ll;
+    const int64_t deadline_ns = dpb_clock_now_ns() + 30000000000ll;
     char how[128];
     while (dpb_crew_check(crew, how, sizeof(how)) == DPB_PENDING &&
            dpb_clock_now_ns() < deadline_ns && crew->fault != CREW_WELL)
