@@ -140,13 +140,14 @@ out:
     return st;
 }
 
+/* The program of a build folder, or the program itself: with a '/', so that PATH is not searched. */
 static char *program_of_build(const char *build)
 {
     struct stat info;
 
-    return stat(build, &info) == 0 && S_ISDIR(info.st_mode)
-                   ? dpb_path_join(build, "harness/cli/dpbench")
-                   : strdup(build);
+    if (stat(build, &info) == 0 && S_ISDIR(info.st_mode))
+        return dpb_path_join(build, "harness/cli/dpbench");
+    return strchr(build, '/') ? strdup(build) : dpb_path_join(".", build);
 }
 
 /* Check a commit out below side->folder, and build it with what is found there. */
