@@ -157,10 +157,8 @@ dpb_status baseline_check_anchor(const char *path, const struct dpb_baseline_abo
 
 static dpb_status lock(const char *store, int *fd)
 {
-    char *path;
+    char *path = dpb_path_join(store, ".lock");
 
-    DPB_TRY(dpb_mkdir_p(store));
-    path = dpb_path_join(store, ".lock");
     if (!path)
         return DPB_ERR_NO_MEMORY;
     *fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
@@ -363,12 +361,28 @@ out:
     return st;
 }
 
+/* Something of this name was saved: else nothing is made, no lock either. */
+static dpb_status check_saved(const char *store, const char *name)
+{
+    struct dpb_str folder = {0};
+    dpb_status st = join(&folder, store, "", name, NULL);
+
+    if (st == DPB_OK && access(folder.text, F_OK) != 0) {
+        dpb_error("there is no baseline \"%s\" in \"%s\"", name, store);
+        dpb_log_hint("`dpbench baseline list --store %s` names all; `save` makes one", store);
+        st = DPB_ERR_NOT_FOUND;
+    }
+    dpb_str_release(&folder);
+    return st;
+}
+
 static dpb_status decide_locked(struct decision *d, const char *id)
 {
     int fd;
 
     DPB_TRY(check_name("NAME", d->name));
     DPB_TRY(check_reason(d->reason));
+    DPB_TRY(check_saved(d->store, d->name));
     DPB_TRY(lock(d->store, &fd));
     const dpb_status st = decide(d, id);
     close(fd);

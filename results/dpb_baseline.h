@@ -61,7 +61,8 @@ dpb_status dpb_baseline_save(const char *store, const struct dpb_gate_set *set,
                              char id[DPB_BASELINE_ID_BYTES]);
 
 /* Make a saved one the anchor. The old anchor stays in NAME/. Safe against others that do the same
- * at the same time. DPB_ERR_USAGE without a reason. */
+ * at the same time. DPB_ERR_USAGE without a reason; DPB_ERR_NOT_FOUND: nothing like it was saved,
+ * and nothing is made. */
 dpb_status dpb_baseline_promote(const char *store, const char *name, const char *id,
                                 const char *reason, const char *who);
 /* Make the anchor before this one the anchor again; `id` gets it. DPB_ERR_NO_DATA: there is none.

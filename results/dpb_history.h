@@ -33,6 +33,12 @@ struct dpb_history_added {
     size_t added, known, left_out; /* runs; left out: of cells in trouble, which are warned of */
 };
 
+/* What the runs of a record are known to be of: `commit`, or when that is NULL the commit of the
+ * program that made it, which is the record's; NULL when that is not known either. */
+const char *dpb_history_commit_of(const dpb_json *record, const char *commit);
+/* DPB_ERR_USAGE, logged: NULL, empty or longer than 64 characters. */
+dpb_status dpb_history_check_commit(const char *commit);
+
 /* Add the runs of a set as those of `commit`; all of them or none. `time_s` is for runs that do not
  * know when they were made. */
 dpb_status dpb_history_add(dpb_history *history, const struct dpb_gate_set *set, const char *commit,

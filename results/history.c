@@ -258,7 +258,7 @@ static dpb_status write_set(struct writer *w, const struct dpb_gate_set *set, co
     return DPB_OK;
 }
 
-static dpb_status check_commit(const char *commit)
+dpb_status dpb_history_check_commit(const char *commit)
 {
     if (commit && commit[0] && strlen(commit) < 65)
         return DPB_OK;
@@ -273,7 +273,7 @@ dpb_status dpb_history_add(dpb_history *history, const struct dpb_gate_set *set,
     struct writer w;
 
     *added = (struct dpb_history_added){0};
-    DPB_TRY(check_commit(commit));
+    DPB_TRY(dpb_history_check_commit(commit));
     DPB_TRY(begin(history));
     dpb_status st = writer_open(history, &w);
     if (st == DPB_OK)
@@ -282,15 +282,19 @@ dpb_status dpb_history_add(dpb_history *history, const struct dpb_gate_set *set,
     return end(history, st);
 }
 
+const char *dpb_history_commit_of(const dpb_json *record, const char *commit)
+{
+    return commit ? commit : dpb_json_as_string(dpb_json_path(record, "tool/git_sha"), NULL);
+}
+
 static dpb_status write_record(struct writer *w, dpb_json *record, const char *commit, double price,
                                struct dpb_history_added *added)
 {
     struct dpb_records one = {.items = &record, .count = 1};
     struct dpb_gate_set set = {.price = NAN};
 
-    if (!commit)
-        commit = dpb_json_as_string(dpb_json_path(record, "tool/git_sha"), NULL);
-    DPB_TRY(check_commit(commit));
+    commit = dpb_history_commit_of(record, commit);
+    DPB_TRY(dpb_history_check_commit(commit));
     dpb_status st = dpb_gate_set_from_records(&one, DPB_GATE_SIDE_ALL, price, &set);
     if (st == DPB_OK)
         st = write_set(w, &set, commit, (double)time(NULL), added);
@@ -318,7 +322,7 @@ dpb_status dpb_history_release(dpb_history *history, const char *commit, const c
 {
     sqlite3_stmt *statement;
 
-    DPB_TRY(check_commit(commit));
+    DPB_TRY(dpb_history_check_commit(commit));
     if (!reason || !reason[0]) {
         dpb_error("a release anchor is not set without a reason");
         dpb_log_hint("`--reason 'version 1.2'`");

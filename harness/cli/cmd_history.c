@@ -1,14 +1,12 @@
 /* dpbench history: values commit after commit, where they changed, and how far they have gone. */
 #include "dpb_cli.h"
 
-#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "dpb_changepoint.h"
 #include "dpb_history.h"
@@ -83,40 +81,75 @@ static bool is_records(const char *path)
            (dot && strcmp(dot, ".jsonl") == 0);
 }
 
-static dpb_status add_one(dpb_history *history, const struct history_options *o, const char *path,
-                          struct dpb_history_added *added)
-{
-    struct dpb_records records = {0};
-    struct dpb_gate_set set = {.price = NAN};
-    dpb_status st;
+/* What is added from one path: records, or the values of another tool's file. */
+struct input {
+    bool is_records;
+    struct dpb_records records;
+    struct dpb_gate_set set;
+};
 
-    if (is_records(path)) {
-        st = dpb_records_read(path, &records);
-        if (st == DPB_OK)
-            st = dpb_history_add_records(history, &records, o->commit[0] ? o->commit : NULL, NAN,
-                                         added);
-        dpb_records_release(&records);
-        return st;
+static void release_input(struct input *input)
+{
+    dpb_records_release(&input->records);
+    dpb_gate_set_release(&input->set);
+}
+
+static dpb_status read_input(const struct history_options *o, const char *path, struct input *input)
+{
+    const char *commit = o->commit[0] ? o->commit : NULL;
+
+    *input = (struct input){.is_records = is_records(path), .set = {.price = NAN}};
+    if (!input->is_records) {
+        DPB_TRY(dpb_import_side(path, o->format[0] ? o->format : NULL, false, DPB_GATE_SIDE_ALL,
+                                NAN, &input->set));
+        return dpb_history_check_commit(commit);
     }
-    st = dpb_import_side(path, o->format[0] ? o->format : NULL, false, DPB_GATE_SIDE_ALL, NAN,
-                         &set);
-    if (st == DPB_OK)
-        st = dpb_history_add(history, &set, o->commit, now_s(), added);
-    dpb_gate_set_release(&set);
+    DPB_TRY(dpb_records_read(path, &input->records));
+    for (size_t i = 0; i < input->records.count; i++)
+        DPB_TRY(dpb_history_check_commit(dpb_history_commit_of(input->records.items[i], commit)));
+    return DPB_OK;
+}
+
+static dpb_status add_inputs(const struct history_options *o, const char *const *paths,
+                             struct input *inputs, size_t count)
+{
+    dpb_history *history;
+    dpb_status st = dpb_history_open(o->db, true, &history);
+
+    if (st < 0)
+        return st;
+    for (size_t i = 0; st == DPB_OK && i < count; i++) {
+        struct dpb_history_added added = {0};
+
+        st = inputs[i].is_records
+                     ? dpb_history_add_records(history, &inputs[i].records,
+                                               o->commit[0] ? o->commit : NULL, NAN, &added)
+                     : dpb_history_add(history, &inputs[i].set, o->commit, now_s(), &added);
+        if (st == DPB_OK)
+            printf("%s: %zu runs added, %zu known, %zu left out\n", paths[i], added.added,
+                   added.known, added.left_out);
+    }
+    dpb_history_close(history);
     return st;
 }
 
-static dpb_status add(dpb_history *history, const struct history_options *o,
-                      const char *const *paths, size_t count)
+/* All are read before anything is made: what cannot be read makes no history. */
+static dpb_status add(const struct history_options *o, const char *const *paths, size_t count)
 {
-    for (size_t i = 0; i < count; i++) {
-        struct dpb_history_added added = {0};
+    struct input *inputs = calloc(count, sizeof(*inputs));
+    dpb_status st = inputs ? DPB_OK : DPB_ERR_NO_MEMORY;
+    size_t read = 0;
 
-        DPB_TRY(add_one(history, o, paths[i], &added));
-        printf("%s: %zu runs added, %zu known, %zu left out\n", paths[i], added.added, added.known,
-               added.left_out);
+    while (st == DPB_OK && read < count) {
+        st = read_input(o, paths[read], &inputs[read]);
+        read++;
     }
-    return DPB_OK;
+    if (st == DPB_OK)
+        st = add_inputs(o, paths, inputs, count);
+    for (size_t i = 0; i < read; i++)
+        release_input(&inputs[i]);
+    free(inputs);
+    return st;
 }
 
 /* ---- list, export ---- */
@@ -306,33 +339,19 @@ static const struct {
 #define ACTION_COUNT (sizeof(actions) / sizeof(actions[0]))
 
 static dpb_status act(dpb_history *history, const struct history_options *o, const char *action,
-                      const char *const *rest, size_t count)
+                      const char *argument)
 {
-    if (strcmp(action, "add") == 0)
-        return add(history, o, rest, count);
     if (strcmp(action, "list") == 0)
         return list(history, o);
     if (strcmp(action, "trend") == 0)
-        return trend(history, o, rest[0]);
+        return trend(history, o, argument);
     if (strcmp(action, "drift") == 0)
-        return drift(history, o, rest[0]);
+        return drift(history, o, argument);
     if (strcmp(action, "export") == 0)
         return export(history, o);
     if (strcmp(action, "release") == 0)
-        return dpb_history_release(history, rest[0], o->label, o->reason);
+        return dpb_history_release(history, argument, o->label, o->reason);
     return dpb_history_check(history);
-}
-
-/* Nothing is made for runs that are not there. */
-static dpb_status check_runs(const char *const *paths, size_t count)
-{
-    for (size_t i = 0; i < count; i++)
-        if (access(paths[i], R_OK) != 0) {
-            dpb_error("cannot read \"%s\": %s", paths[i], strerror(errno));
-            dpb_log_hint("name the folder of a run, a baseline or a file of results");
-            return DPB_ERR_NOT_FOUND;
-        }
-    return DPB_OK;
 }
 
 static dpb_status run(const struct dpb_registry *registry, const struct dpb_command_line *line,
@@ -356,11 +375,10 @@ static dpb_status run(const struct dpb_registry *registry, const struct dpb_comm
             dpb_log_hint("`dpbench history %s %s`", action, actions[i].arguments);
         return DPB_ERR_USAGE;
     }
-    const bool adds = strcmp(action, "add") == 0;
-    if (adds)
-        DPB_TRY(check_runs(line->arguments + 1, count));
-    DPB_TRY(dpb_history_open(o->db, adds, &history));
-    const dpb_status st = act(history, o, action, line->arguments + 1, count);
+    if (strcmp(action, "add") == 0)
+        return add(o, line->arguments + 1, count);
+    DPB_TRY(dpb_history_open(o->db, false, &history));
+    const dpb_status st = act(history, o, action, count > 0 ? line->arguments[1] : NULL);
     dpb_history_close(history);
     return st;
 }

@@ -66,6 +66,14 @@ save() {
     assert_exit 3
     dpbench baseline frobnicate
     assert_exit 2
+    dpbench baseline promote main 0123 --reason why
+    assert_exit 3
+    assert_output 'no baseline "main" in "baselines"'
+    dpbench baseline rollback main --reason why
+    assert_exit 3
+    dpbench baseline list
+    dpbench baseline show main
+    assert_nothing_written
     printf '1\nnan\n' >values.csv
     dpbench baseline save values.csv
     assert_exit 5

@@ -67,3 +67,23 @@ add_commits() {
     assert_exit 3
     assert_nothing_written
 }
+
+@test "what cannot be added makes no history, and adds nothing to one" {
+    printf '1\nnan\n' >bad.csv
+    printf '1\n2\n' >good.csv
+    dpbench history add bad.csv --commit abc
+    assert_exit 5
+    dpbench history add good.csv
+    assert_exit 2
+    assert_output 'which commit'
+    mkdir empty
+    dpbench history add empty
+    [ "$status" -ne 0 ]
+    [ ! -e history.db ]
+    dpbench history add good.csv --commit abc
+    assert_exit 0
+    dpbench history add good.csv bad.csv --commit def
+    assert_exit 5
+    dpbench_stdout history export
+    [ "$(wc -l <<<"$output")" -eq 3 ]
+}
