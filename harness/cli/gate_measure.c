@@ -140,7 +140,7 @@ out:
     return st;
 }
 
-/* The program of a build folder, or the program itself: with a '/', so that PATH is not searched. */
+/* The program of a build folder, or the program itself, with a '/': PATH is not searched. */
 static char *program_of_build(const char *build)
 {
     struct stat info;
