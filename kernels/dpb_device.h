@@ -475,7 +475,8 @@ struct dpb_device_ops {
     dpb_status (*capture_begin)(dpb_device *device, dpb_stream *stream);
     dpb_status (*capture_end)(dpb_device *device, dpb_stream *stream);
 
-    /* Optional: timed steps begin (or end). What the device allocates or prepares while it is
+    /* Optional: timed steps begin (or end). The device gives back the memory that it keeps for
+     * later, which may wait for all that was launched. What it allocates or prepares while it is
      * sealed is counted, and described as "allocations_in_steps"; it is not refused. */
     void (*seal)(dpb_device *device, bool sealed);
 };

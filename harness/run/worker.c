@@ -383,10 +383,10 @@ static dpb_status run_traced(struct worker *w)
 static dpb_status train(struct worker *w)
 {
     DPB_TRY(run_steps(w, 0, w->warmup));
-    rank_meter_begin(&w->meter);
-    DPB_TRY(w->comm_ops->barrier(w->comm)); /* no rank starts the clock before the others */
     if (w->device_ops->seal)
         w->device_ops->seal(w->device, true);
+    rank_meter_begin(&w->meter);
+    DPB_TRY(w->comm_ops->barrier(w->comm)); /* no rank starts the clock before the others */
     DPB_TRY(run_steps(w, w->warmup, w->step_count));
     rank_meter_end(&w->meter);
     if (w->device_ops->seal)

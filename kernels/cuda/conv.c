@@ -329,10 +329,14 @@ static dpb_status after_bwd_weights(const struct launch *launch)
 static dpb_status make_plan(struct launch *launch, dpb_stream *stream)
 {
     dpb_device *device = stream->device;
+    dpb_status st;
 
     DPB_TRY(dpb_cuda_stream_may_prepare(stream, "a convolution"));
     dpb_cuda_count(device, &device->plans);
-    DPB_TRY(dpb_conv_graphs_plan(device->convs, &launch->shape, &launch->plan));
+    st = dpb_conv_graphs_plan(device->convs, &launch->shape, &launch->plan);
+    /* What it was measured in is of this shape's size. */
+    dpb_cuda_memory_trim(device);
+    DPB_TRY(st);
     dpb_debug("cuda: %s: %s", launch->what, dpb_conv_plan_text(launch->plan));
     return DPB_OK;
 }

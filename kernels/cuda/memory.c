@@ -84,13 +84,10 @@ static dpb_status take_new(dpb_device *device, size_t bytes, void **memory)
         dpb_error("cuda: out of host memory for a block of device memory");
         return DPB_ERR_NO_MEMORY;
     }
+    /* What is kept and fits nobody: never more than one size of what algorithms are measured in. */
+    give_back(all, false);
     dpb_cuda_count(device, &all->allocations);
     error = cudaMalloc(&block->memory, bytes);
-    if (error == cudaErrorMemoryAllocation) {
-        cudaGetLastError();
-        give_back(all, false);
-        error = cudaMalloc(&block->memory, bytes);
-    }
     if (error != cudaSuccess) {
         free(block);
         if (error != cudaErrorMemoryAllocation)
@@ -149,6 +146,15 @@ int64_t dpb_cuda_memory_kept(dpb_device *device)
         kept += block->used ? 0 : (int64_t)block->bytes;
     pthread_mutex_unlock(&device->memory.lock);
     return kept;
+}
+
+void dpb_cuda_memory_trim(dpb_device *device)
+{
+    if (dpb_cuda_enter(device) < 0)
+        return;
+    pthread_mutex_lock(&device->memory.lock);
+    give_back(&device->memory, false);
+    pthread_mutex_unlock(&device->memory.lock);
 }
 
 /* ---- members of the table ---- */

@@ -83,6 +83,10 @@ int64_t fake_cuda_plant_calls(enum fake_cuda_plant plant);
 /* Number of handles that are alive, with their names: "2 streams, 1 event". `text` may be NULL. */
 int64_t fake_cuda_leaks(char *text, size_t text_bytes);
 
+/* Bytes of device memory that are taken now, and, where `peak` is given, the most that ever were
+ * since the beginning. */
+int64_t fake_cuda_device_bytes(int64_t *peak);
+
 /* ---- for fakes of libraries on top, and for kernels ---- */
 
 /* Count a call. True: it has to fail. */

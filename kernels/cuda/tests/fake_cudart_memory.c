@@ -29,7 +29,7 @@ static struct {
     size_t used;
 } reserves[3];
 static struct region *regions;
-static size_t device_bytes;
+static size_t device_bytes, device_peak_bytes;
 static volatile sig_atomic_t opened; /* depth */
 
 /* ---- faults ---- */
@@ -98,7 +98,7 @@ void fake_memory_reset(void)
         if (reserves[place].start == MAP_FAILED)
             fake_cuda_stop(FAKE_EXIT_MISUSE, "fake: no addresses for memory");
     }
-    device_bytes = 0;
+    device_bytes = device_peak_bytes = 0;
     opened = 0;
     catch_faults();
 }
@@ -209,6 +209,18 @@ static void give_back(struct region *region)
     mprotect(region->pages, region->pages_bytes, PROT_NONE);
 }
 
+int64_t fake_cuda_device_bytes(int64_t *peak)
+{
+    int64_t bytes;
+
+    fake_lock();
+    bytes = (int64_t)device_bytes;
+    if (peak)
+        *peak = (int64_t)device_peak_bytes;
+    fake_unlock();
+    return bytes;
+}
+
 /* ---- the calls ---- */
 
 /* Lock and count; leave with the failure when the call has to fail. Every way out unlocks. */
@@ -244,6 +256,8 @@ static cudaError_t make(enum fake_place place, void **memory, size_t bytes)
         return cudaErrorMemoryAllocation;
     if (place == FAKE_DEVICE)
         device_bytes += bytes;
+    if (device_bytes > device_peak_bytes)
+        device_peak_bytes = device_bytes;
     fake.live[place == FAKE_DEVICE ? FAKE_DEVICE_MEMORY : FAKE_HOST_MEMORY]++;
     *memory = region->start;
     return cudaSuccess;
