@@ -32,8 +32,9 @@ typedef void (*dpb_log_sink)(void *ctx, enum dpb_log_level level, const char *li
 void dpb_log_set_sink(dpb_log_sink sink, void *ctx);
 
 /* Write one line "dpbench: [prefix: ]error: ..." (the level word is left out for INFO). Control
- * characters in the text are written as \xNN. Lines longer than 4 KiB are cut with "...". Numbers
- * have a decimal point whatever the locale; errno is left as it was. */
+ * characters in the text, and bytes that are no UTF-8, are written as \xNN: other hosts' words can
+ * be logged. Lines longer than 4 KiB are cut with "...". Numbers have a decimal point whatever the
+ * locale; errno is left as it was. */
 void dpb_log(enum dpb_log_level level, const char *format, ...)
         __attribute__((format(printf, 2, 3)));
 

@@ -5,11 +5,13 @@
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "c_locale.h"
+#include "utf8.h"
 
 /* A line with its newline stays within PIPE_BUF, so that lines of several processes that share a
  * pipe do not mix. */
@@ -88,34 +90,43 @@ static size_t append(char *line, size_t used, const char *text)
     return used + count;
 }
 
-/* Copy `text` with control characters made visible; cut with "..." where the line is full, never
- * inside a UTF-8 sequence. */
+/* Bytes of the character at `text`, and whether it can be shown: no control character, of which
+ * there are some above 0x7f that terminals obey, and no byte that is no UTF-8. */
+static size_t read_character(const char *text, bool *shown)
+{
+    const unsigned char *bytes = (const unsigned char *)text;
+    const size_t count = dpb_utf8_length(text, SIZE_MAX);
+    const bool control =
+            bytes[0] < 0x20 || bytes[0] == 0x7f || (bytes[0] == 0xc2 && bytes[1] < 0xa0);
+
+    *shown = count > 0 && !control;
+    return count > 0 ? count : 1;
+}
+
+/* Copy `text` with what a terminal would not show, or obey, made visible; cut with "..." where the
+ * line is full, never inside a character. */
 static size_t append_visible(char *line, size_t used, const char *text)
 {
     static const char hex[] = "0123456789abcdef";
     const size_t limit = LINE_BYTES - 4; /* "..." and the newline */
-    size_t i;
 
-    for (i = 0; text[i]; i++) {
-        unsigned char c = (unsigned char)text[i];
-        bool control = c < 0x20 || c == 0x7f;
+    while (*text) {
+        bool shown;
+        const size_t count = read_character(text, &shown);
 
-        if (used + (control ? 4 : 1) > limit) {
-            int back;
-
-            for (back = 0; back < 3 && i > 0 && ((unsigned char)text[i] & 0xc0) == 0x80; back++) {
-                used--;
-                i--;
-            }
+        if (used + (shown ? count : 4 * count) > limit)
             return append(line, used, "...");
-        }
-        if (control) {
+        for (size_t i = 0; i < count; i++, text++) {
+            const unsigned char c = (unsigned char)*text;
+
+            if (shown) {
+                line[used++] = *text;
+                continue;
+            }
             line[used++] = '\\';
             line[used++] = 'x';
             line[used++] = hex[c >> 4];
             line[used++] = hex[c & 15];
-        } else {
-            line[used++] = (char)c;
         }
     }
     return used;

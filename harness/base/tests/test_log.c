@@ -77,6 +77,17 @@ static void test_control_characters(void **state)
     assert_string_equal(captured.text, "dpbench: a\\x0ab\\x1b[31m\\x7f é\n");
 }
 
+/* Bytes of strangers are logged too. Terminals obey U+009B as ESC [. */
+static void test_bytes_that_are_no_text(void **state)
+{
+    (void)state;
+    dpb_info("a\xc2\x9b"
+             "2J b\x9b c\xc3");
+    dpb_info("\xff\xe2\x82 \xc0\x80 €😀\xc2\xa0|");
+    assert_string_equal(captured.text, "dpbench: a\\xc2\\x9b2J b\\x9b c\\xc3\n"
+                                       "dpbench: \\xff\\xe2\\x82 \\xc0\\x80 €😀\xc2\xa0|\n");
+}
+
 static char forwarded[256];
 static enum dpb_log_level forwarded_level;
 
@@ -252,6 +263,7 @@ int main(void)
             cmocka_unit_test_setup_teardown(test_level_hides_the_hint_too, setup, teardown),
             cmocka_unit_test_setup_teardown(test_prefix, setup, teardown),
             cmocka_unit_test_setup_teardown(test_control_characters, setup, teardown),
+            cmocka_unit_test_setup_teardown(test_bytes_that_are_no_text, setup, teardown),
             cmocka_unit_test_setup_teardown(test_forwarded, setup, teardown),
             cmocka_unit_test_setup_teardown(test_long_lines_are_cut, setup, teardown),
             cmocka_unit_test_setup_teardown(test_errno_stays, setup, teardown),
