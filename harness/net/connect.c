@@ -21,16 +21,17 @@ struct attempt {
     const struct dpb_net_token *token;
     const char *role;
     int64_t deadline_ns;
+    int64_t until_ns; /* of what is under way with one address */
     char why[512];
 };
 
 /* ---- with a deadline ---- */
 
 /* DPB_OK when `fd` is ready for `events`, or broken, which the next call on it tells. */
-static dpb_status wait_for(struct attempt *attempt, int fd, short events, int64_t deadline_ns)
+static dpb_status wait_for(struct attempt *attempt, int fd, short events)
 {
     for (;;) {
-        const int64_t left_ns = deadline_ns - dpb_clock_now_ns();
+        const int64_t left_ns = attempt->until_ns - dpb_clock_now_ns();
         struct pollfd ready = {.fd = fd, .events = events};
         const int64_t left_ms = left_ns <= 0 ? 0 : left_ns / 1000000 + 1;
         int count = poll(&ready, 1, left_ms > 1000 ? 1000 : (int)left_ms);
@@ -40,7 +41,7 @@ static dpb_status wait_for(struct attempt *attempt, int fd, short events, int64_
             snprintf(attempt->why, sizeof(attempt->why), "poll: %s", strerror(errno));
             return DPB_ERR_IO;
         }
-        if (dpb_clock_now_ns() >= deadline_ns) {
+        if (dpb_clock_now_ns() >= attempt->until_ns) {
             snprintf(attempt->why, sizeof(attempt->why), "no answer");
             return DPB_ERR_TIMEOUT;
         }
@@ -65,7 +66,7 @@ static dpb_status receive_part(struct attempt *attempt, int fd, void *part, size
             continue;
         }
         if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) {
-            DPB_TRY(wait_for(attempt, fd, POLLIN, attempt->deadline_ns));
+            DPB_TRY(wait_for(attempt, fd, POLLIN));
             continue;
         }
         snprintf(attempt->why, sizeof(attempt->why), "it hung up during the greeting%s%s",
@@ -114,15 +115,14 @@ static bool is_itself(int fd)
            memcmp(&here.address, &there.address, here.bytes) == 0;
 }
 
-static dpb_status reach(struct attempt *attempt, int fd, const struct addrinfo *to,
-                        int64_t deadline_ns)
+static dpb_status reach(struct attempt *attempt, int fd, const struct addrinfo *to)
 {
     int error = 0;
     socklen_t error_bytes = sizeof(error);
     if (connect(fd, to->ai_addr, to->ai_addrlen) != 0) {
         error = errno;
         if (error == EINPROGRESS) {
-            DPB_TRY(wait_for(attempt, fd, POLLOUT, deadline_ns));
+            DPB_TRY(wait_for(attempt, fd, POLLOUT));
             if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &error_bytes) != 0)
                 error = errno;
         }
@@ -135,18 +135,24 @@ static dpb_status reach(struct attempt *attempt, int fd, const struct addrinfo *
     return DPB_ERR_IO;
 }
 
+/* What comes next may take so long. */
+static void allow(struct attempt *attempt, int64_t duration_ns)
+{
+    const int64_t until_ns = dpb_clock_now_ns() + duration_ns;
+    attempt->until_ns = until_ns < attempt->deadline_ns ? until_ns : attempt->deadline_ns;
+}
+
 static dpb_status try_one(struct attempt *attempt, const struct addrinfo *to, int *connected)
 {
-    int64_t deadline_ns = dpb_clock_now_ns() + ATTEMPT_NS;
-    if (deadline_ns > attempt->deadline_ns)
-        deadline_ns = attempt->deadline_ns;
     int fd = socket(to->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0) {
         snprintf(attempt->why, sizeof(attempt->why), "socket: %s", strerror(errno));
         return DPB_ERR_IO;
     }
     dpb_net_tune(fd);
-    dpb_status st = reach(attempt, fd, to, deadline_ns);
+    allow(attempt, ATTEMPT_NS);
+    dpb_status st = reach(attempt, fd, to);
+    allow(attempt, DPB_NET_GREETING_NS); /* after which the host has forgotten it */
     if (st == DPB_OK)
         st = greet(attempt, fd);
     if (st != DPB_OK) {

@@ -60,10 +60,10 @@ dpb_status dpb_net_listen(const char *bind_to, const char *peer, int port, int *
                           struct dpb_net_address *address);
 
 /* Connect and greet as `role` ("rank", "rendezvous"), trying again until `deadline_ns`
- * (dpb_clock_now_ns()) while nobody listens yet or the host cannot be reached. DPB_ERR_TIMEOUT with
- * the last reason, DPB_ERR_UNAVAILABLE (a name that does not resolve; it may until then),
- * DPB_ERR_MISMATCH at once (the other end has another token, or is no dpbench or one of another
- * protocol); logged. The socket blocks. */
+ * (dpb_clock_now_ns()) while nobody listens yet, or the host cannot be reached or says nothing for
+ * DPB_NET_GREETING_NS. DPB_ERR_TIMEOUT with the last reason, DPB_ERR_UNAVAILABLE (a name that does
+ * not resolve; it may until then), DPB_ERR_MISMATCH at once (the other end has another token, or is
+ * no dpbench or one of another protocol); logged. The socket blocks. */
 dpb_status dpb_net_connect(const struct dpb_net_address *to, const struct dpb_net_token *token,
                            const char *role, int64_t deadline_ns, int *fd);
 

@@ -548,6 +548,32 @@ static void test_silent_host(void **state)
     close(listening);
 }
 
+/* Says nothing to the first guest, as a host that is stopped, or a port of something else. */
+static void *wake_up_later(void *argument)
+{
+    struct host *host = argument;
+    struct pollfd wait = {.fd = host->fd[0], .events = POLLIN};
+    poll(&wait, 1, -1);
+    int silent = accept(host->fd[0], NULL, NULL);
+    if (dpb_net_door_open(host->fd[0], &host->token, &host->door) == DPB_OK)
+        serve(host);
+    close(silent);
+    return NULL;
+}
+
+static void test_host_wakes_up(void **state)
+{
+    (void)state;
+    struct host host = {0};
+    assert_int_equal(dpb_net_listen(NULL, NULL, 0, &host.fd[0], &host.address), DPB_OK);
+    assert_int_equal(dpb_net_token_new(&host.token), DPB_OK);
+    assert_int_equal(pthread_create(&host.thread, NULL, wake_up_later, &host), 0);
+    int fd = come_in(&host, "rank");
+    wait_for_guests(&host, 1);
+    host_end(&host);
+    close(fd);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -563,6 +589,7 @@ int main(void)
             cmocka_unit_test_setup(test_listens_later, net_log_begin),
             cmocka_unit_test_setup(test_nobody_listens, net_log_begin),
             cmocka_unit_test_setup(test_silent_host, net_log_begin),
+            cmocka_unit_test_setup(test_host_wakes_up, net_log_begin),
     };
     return DPB_RUN_TESTS(tests);
 }
