@@ -236,8 +236,7 @@ static dpb_status divide_windows(struct search *s, size_t count)
 /* How long neighbours stay alike. The autocorrelation of measurements is one property of the whole
  * series: that at lag 1 of what remains when the levels between the candidates are taken away, plus
  * (1 + 3 rho) / m by which levels of m values each make it smaller (Kendall 1954). Blocks when it
- * is above ACF_LIMIT and above what chance gives (2 / sqrt(n)): (sqrt(6) rho / (1 - rho^2))^(2/3)
- * n^(1/3) (Carlstein 1986), n being that of a window. */
+ * is above ACF_LIMIT and above what chance gives (2 / sqrt(n)), as long as a window asks for. */
 static size_t noise_block(const struct search *s, size_t count, double *left)
 {
     const double segments = (double)s->found_count + 1;
@@ -254,9 +253,9 @@ static size_t noise_block(const struct search *s, size_t count, double *left)
     rho += (1 + 3 * rho) * segments / (double)count;
     if (!(rho > fmax(ACF_LIMIT, 2 / sqrt((double)count))))
         return 1;
-    rho = fmin(rho, 0.95);
-    const double n = (double)(count < s->options->window ? count : s->options->window);
-    return (size_t)fmax(round(pow(sqrt(6) * rho / (1 - rho * rho), 2.0 / 3) * cbrt(n)), 2);
+    const size_t window = s->options->window;
+    const size_t block = dpb_stats_block_length(rho, count < window ? count : window);
+    return block > 2 ? block : 2;
 }
 
 /* Candidates by single values; when those leave autocorrelated values, again by blocks. */

@@ -106,6 +106,8 @@ struct dpb_gate_calibration {
     double accept_low, accept_high; /* binomial 95 % interval of alpha with that many splits */
     double sd_run, sd_step;         /* of logarithms: from run to run, from step to step */
     double rho;                     /* lag-1 autocorrelation of steps; NaN: not known */
+    double se_step; /* of the logarithm of one run's median, by the number of its steps alone (block
+                       bootstrap); NaN: not known */
     double drift_p;
     size_t recommended;  /* runs a side to find `margin` beyond the margin with power 0.8; 0: above
                             1000 */
@@ -113,8 +115,8 @@ struct dpb_gate_calibration {
     bool may_block;
     char why[160]; /* not "": why it may not */
 };
-/* Of every cell; at least 4 runs, at least 10 to block. `records` give the steps for sd_step and
- * rho and may be NULL. */
+/* Of every cell; at least 4 runs, at least 10 to block. `records` give the steps for sd_step,
+ * rho and se_step and may be NULL. */
 dpb_status dpb_gate_calibrate(const struct dpb_gate_set *set, const struct dpb_records *records,
                               double margin, size_t splits, uint64_t seed,
                               struct dpb_gate_calibration **cells, size_t *count);

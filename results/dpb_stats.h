@@ -4,6 +4,7 @@
 #define DPB_STATS_H
 
 #include <stddef.h>
+#include <stdint.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -50,6 +51,28 @@ struct dpb_interval95 dpb_stats_ratio_ci95(const double *numerators, size_t nume
 /* Distribution-free interval of the median by order statistics (binomial), at least 95 %; NaN when
  * n is below 6. */
 struct dpb_interval95 dpb_stats_median_ci95(const double *values, size_t count);
+
+/* ---- what one run of correlated values tells of itself ---- */
+
+/* Length of blocks of neighbours for `count` values with lag-1 autocorrelation `rho`:
+ * (sqrt(6) rho / (1 - rho^2))^(2/3) count^(1/3) (Carlstein 1986), rho at most 0.95; at least 1. */
+size_t dpb_stats_block_length(double rho, size_t count);
+/* A resample of blocks of `block` neighbours, the values lying on a circle: block b begins at
+ * starts[b], of ceil(count / block); the last one is cut. `resample` gets `count` values. */
+void dpb_stats_resample_blocks(const double *values, size_t count, size_t block,
+                               const size_t *starts, double *resample);
+
+struct dpb_bootstrap {
+    double se;            /* standard deviation of the statistic over the resamples */
+    double low90, high90; /* quantiles 0.05 and 0.95 of it */
+};
+/* Circular block bootstrap (Politis and Romano 1992) of a statistic: blocks begin anywhere, drawn
+ * with the project's generator, stream 0 of `seed`. It covers how neighbours resemble each other
+ * and not what differs from run to run: no interval between runs is made of it. NaN below two
+ * values or resamples, and without memory. */
+struct dpb_bootstrap dpb_stats_block_bootstrap(const double *values, size_t count, size_t block,
+                                               double (*statistic)(const double *, size_t),
+                                               size_t resamples, uint64_t seed);
 
 #ifdef __cplusplus
 }

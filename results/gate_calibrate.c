@@ -15,6 +15,7 @@
 #define RUNS_BLOCK 10
 #define RUNS_LEAST 4
 #define DRIFT_P    0.01
+#define RESAMPLES  200 /* of a run's steps: a standard error to 5 % of itself */
 
 /* ---- A/A ---- */
 
@@ -46,17 +47,18 @@ static size_t split_and_decide(const double *theta, size_t runs, size_t splits, 
     return failed;
 }
 
-/* Standard deviation of the logarithms of steady steps, and their lag-1 autocorrelation: medians
- * over records. */
-static void step_noise(const struct dpb_records *records, struct dpb_gate_calibration *cell)
+/* Of the logarithms of steady steps: standard deviation, lag-1 autocorrelation, and standard error
+ * of their median. Medians over records. */
+static void step_noise(const struct dpb_records *records, uint64_t seed,
+                       struct dpb_gate_calibration *cell)
 {
-    double *sds = records ? malloc(2 * (records->count + 1) * sizeof(*sds)) : NULL;
+    double *sds = records ? malloc(3 * (records->count + 1) * sizeof(*sds)) : NULL;
     size_t count = 0;
 
-    cell->sd_step = cell->rho = NAN;
+    cell->sd_step = cell->rho = cell->se_step = NAN;
     if (!sds)
         return;
-    double *rhos = sds + records->count;
+    double *rhos = sds + records->count, *errors = rhos + records->count;
     for (size_t r = 0; r < records->count; r++) {
         const dpb_json *samples = dpb_json_get(records->items[r], "samples_step_ns");
         const size_t steps = dpb_json_size(samples), from = dpb_gate_warmup(steps);
@@ -68,11 +70,16 @@ static void step_noise(const struct dpb_records *records, struct dpb_gate_calibr
             logs[s - from] = log(dpb_json_as_real(dpb_json_at(samples, s), NAN));
         sds[count] = dpb_stats_stdev(logs, steps - from);
         rhos[count] = dpb_stats_autocorrelation(logs, steps - from, 1);
+        const size_t block = dpb_stats_block_length(rhos[count], steps - from);
+        errors[count] = dpb_stats_block_bootstrap(logs, steps - from, block, dpb_stats_median,
+                                                  RESAMPLES, seed)
+                                .se;
         count += isfinite(sds[count]) && isfinite(rhos[count]);
         free(logs);
     }
     cell->sd_step = dpb_stats_median(sds, count);
     cell->rho = dpb_stats_median(rhos, count);
+    cell->se_step = dpb_stats_median(errors, count);
     free(sds);
 }
 
@@ -144,7 +151,7 @@ static dpb_status calibrate_cell(const struct dpb_gate_cell *cell,
     };
     if (!to->cell)
         return DPB_ERR_NO_MEMORY;
-    step_noise(records, to);
+    step_noise(records, seed, to);
     if (cell->trouble[0] || cell->step_trouble[0] || !has_values(values, cell->run_count)) {
         snprintf(to->why, sizeof(to->why), "%.150s",
                  cell->trouble[0]        ? cell->trouble

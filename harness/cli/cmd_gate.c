@@ -541,6 +541,12 @@ static void print_calibration(const struct dpb_gate_calibration *cell, double ma
         printf("  noise: %.3g %% from run to run, %.3g %% from step to step, lag-1 correlation "
                "%.2f; drift p %.2g\n",
                100 * cell->sd_run, 100 * cell->sd_step, cell->rho, cell->drift_p);
+        if (isfinite(cell->se_step))
+            printf("  a run's median is known to %.2g %% from its steps (block bootstrap): %s\n",
+                   100 * cell->se_step,
+                   cell->se_step > cell->sd_run / 2
+                           ? "longer runs would make the noise from run to run smaller"
+                           : "longer runs would not help, more runs do");
         printf("  half of these runs a side find %.2f %% beyond the margin with probability 0.8: "
                "the smallest margin that can be defended\n",
                100 * cell->least_margin);
@@ -570,6 +576,7 @@ static dpb_json *calibration_json(const struct dpb_gate_calibration *cells, size
         dpb_json_set_real(one, "sd_run", cell->sd_run);
         dpb_json_set_real(one, "sd_step", cell->sd_step);
         dpb_json_set_real(one, "rho", cell->rho);
+        dpb_json_set_real(one, "se_step", cell->se_step);
         dpb_json_set_real(one, "drift_p", cell->drift_p);
         dpb_json_set_int(one, "recommended_runs", (int64_t)cell->recommended);
         dpb_json_set_real(one, "least_margin", cell->least_margin);

@@ -220,8 +220,11 @@ assert len(open("r.md", "rb").read()) <= 65536
     dpbench gate a --self-test --inject 0.1%
     assert_exit 1
     assert_output 'cannot fail'
-    dpbench gate calibrate a
+    dpbench gate calibrate a --json c.json
     assert_output 'may block'
+    # the steps of a side go round in fives, of which every run has as many of each
+    assert_output "a run's median is known to 0\.0[0-9]* % .*longer runs would not help"
+    assert_json c.json '0 < d["cells"][0]["se_step"] < d["cells"][0]["sd_run"] / 2' true
     side few 1 5
     dpbench gate calibrate few
     assert_exit 5

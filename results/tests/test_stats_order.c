@@ -4,6 +4,7 @@
 
 #include "dpb_gate.h"
 #include "dpb_json.h"
+#include "dpb_rng.h"
 #include "dpb_stats.h"
 
 #define VALUES_MAX 128
@@ -156,12 +157,88 @@ static void test_binomial(void **state)
     assert_int_equal(high, 35);
 }
 
+/* Resamples at the given places have the statistics that NumPy found. */
+static void test_block_resamples(void **state)
+{
+    double values[VALUES_MAX], starts[VALUES_MAX], medians[VALUES_MAX], means[VALUES_MAX];
+    double found_medians[VALUES_MAX], found_means[VALUES_MAX], interval[VALUES_MAX];
+    dpb_json *vectors;
+
+    (void)state;
+    assert_int_equal(dpb_json_read_file(DPB_TEST_DATA "/circular_block_bootstrap.json", &vectors),
+                     DPB_OK);
+    const size_t count = read_array(dpb_json_get(vectors, "x"), values);
+    const size_t block = (size_t)dpb_json_as_int(dpb_json_get(vectors, "block_len"), 0);
+    const dpb_json *places = dpb_json_get(vectors, "start_positions");
+    const size_t resamples = read_array(dpb_json_get(vectors, "medians"), medians);
+    read_array(dpb_json_get(vectors, "means"), means);
+    read_array(dpb_json_get(vectors, "median_q05_q95_type7"), interval);
+    assert_int_equal(dpb_json_size(places), resamples);
+    assert_int_equal(resamples, 50);
+    for (size_t r = 0; r < resamples; r++) {
+        double resample[VALUES_MAX];
+        size_t at[VALUES_MAX];
+        const size_t blocks = read_array(dpb_json_at(places, r), starts);
+
+        assert_int_equal(blocks, (count + block - 1) / block);
+        for (size_t b = 0; b < blocks; b++)
+            at[b] = (size_t)starts[b];
+        dpb_stats_resample_blocks(values, count, block, at, resample);
+        found_medians[r] = dpb_stats_median(resample, count);
+        found_means[r] = dpb_stats_mean(resample, count);
+        assert_true(fabs(found_medians[r] - medians[r]) < 1e-9);
+        assert_true(fabs(found_means[r] - means[r]) < 1e-9);
+    }
+    assert_true(fabs(dpb_stats_quantile(found_medians, resamples, 0.05) - interval[0]) < 1e-9);
+    assert_true(fabs(dpb_stats_quantile(found_medians, resamples, 0.95) - interval[1]) < 1e-9);
+    assert_true(fabs(dpb_stats_stdev(found_means, resamples) -
+                     dpb_json_as_real(dpb_json_get(vectors, "se_mean"), NAN)) < 1e-9);
+    dpb_json_free(vectors);
+}
+
+/* The mean of an AR(1) series is twice as uncertain as that of independent values at 0.6: blocks
+ * see it, single values do not. */
+static void test_block_bootstrap(void **state)
+{
+    enum {
+        COUNT = 2000
+    };
+    static double values[COUNT];
+    struct dpb_rng rng;
+
+    (void)state;
+    dpb_rng_init(&rng, 5, 0);
+    values[0] = dpb_rng_normal(&rng);
+    for (size_t i = 1; i < COUNT; i++)
+        values[i] = 0.6 * values[i - 1] + 0.8 * dpb_rng_normal(&rng);
+    const size_t block = dpb_stats_block_length(0.6, COUNT);
+    const struct dpb_bootstrap blocks =
+            dpb_stats_block_bootstrap(values, COUNT, block, dpb_stats_mean, 400, 1);
+    const struct dpb_bootstrap singles =
+            dpb_stats_block_bootstrap(values, COUNT, 1, dpb_stats_mean, 400, 1);
+    const double independent = dpb_stats_stdev(values, COUNT) / sqrt(COUNT);
+
+    assert_true(fabs(singles.se / independent - 1) < 0.1);
+    assert_true(fabs(blocks.se / (2 * independent) - 1) < 0.15);
+    assert_true(fabs((blocks.high90 - blocks.low90) / (2 * 1.645 * blocks.se) - 1) < 0.15);
+    const struct dpb_bootstrap again =
+            dpb_stats_block_bootstrap(values, COUNT, block, dpb_stats_mean, 400, 1);
+    assert_true(again.se == blocks.se && again.low90 == blocks.low90);
+
+    assert_int_equal(dpb_stats_block_length(0, 100), 1);
+    assert_int_equal(dpb_stats_block_length(-0.5, 100), 1);
+    assert_int_equal(dpb_stats_block_length(0.5, 1000), 14); /* 1.633^(2/3) 10 */
+    assert_int_equal(dpb_stats_block_length(2, 100), dpb_stats_block_length(0.95, 100));
+    assert_true(isnan(dpb_stats_block_bootstrap(values, 1, 1, dpb_stats_mean, 400, 1).se));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
             cmocka_unit_test(test_power_table),     cmocka_unit_test(test_mde_table),
             cmocka_unit_test(test_autocorrelation), cmocka_unit_test(test_two_samples),
             cmocka_unit_test(test_spearman),        cmocka_unit_test(test_binomial),
+            cmocka_unit_test(test_block_resamples), cmocka_unit_test(test_block_bootstrap),
     };
     return DPB_RUN_TESTS(tests);
 }
