@@ -66,13 +66,19 @@ file(STRINGS ${DPB_DNNL_INCLUDE}/oneapi/dnnl/dnnl_version.h dnnl_VERSION
         REGEX "^#define DNNL_VERSION_(MAJOR|MINOR|PATCH) ")
 list(TRANSFORM dnnl_VERSION REPLACE "^[^0-9]+" "")
 list(JOIN dnnl_VERSION "." dnnl_VERSION)
-if(dnnl_VERSION VERSION_LESS 2.6)
-    message(FATAL_ERROR "oneDNN 2.6 or a later 2.x is needed, ${DPB_DNNL_LIBRARY} is ${dnnl_VERSION}")
-elseif(dnnl_VERSION VERSION_GREATER_EQUAL 3)
-    message(FATAL_ERROR "oneDNN 2.x (at least 2.6) is needed, ${DPB_DNNL_LIBRARY} is ${dnnl_VERSION}: "
-            "version 3 has another C interface, which the CPU device does not speak yet. "
-            "Debian 12 has 2.6; elsewhere build 2.7 and give -DDPB_DNNL_INCLUDE=... "
+string(REGEX MATCH "^[0-9]+" dnnl_VERSION_MAJOR "${dnnl_VERSION}")
+if(dnnl_VERSION VERSION_LESS 2.6 OR dnnl_VERSION VERSION_GREATER_EQUAL 4)
+    message(FATAL_ERROR "oneDNN 2.6 or later, or 3.x, is needed; ${DPB_DNNL_INCLUDE} has "
+            "${dnnl_VERSION}, whose C interface the CPU device does not speak. Debian, Ubuntu and "
+            "others have it as a package; of one elsewhere give -DDPB_DNNL_INCLUDE=... "
             "-DDPB_DNNL_LIBRARY=...")
+endif()
+file(STRINGS ${DPB_DNNL_INCLUDE}/oneapi/dnnl/dnnl_config.h dnnl_OPENMP
+        REGEX "^#define DNNL_CPU_THREADING_RUNTIME DNNL_RUNTIME_OMP$")
+if(NOT dnnl_OPENMP)
+    message(FATAL_ERROR "oneDNN ${dnnl_VERSION} in ${DPB_DNNL_INCLUDE} is not built with OpenMP, "
+            "whose threads the CPU device shares with it; packages of Debian and Ubuntu are. Give "
+            "another one with -DDPB_DNNL_INCLUDE=... -DDPB_DNNL_LIBRARY=...")
 endif()
 add_library(DNNL::dnnl UNKNOWN IMPORTED GLOBAL)
 set_target_properties(DNNL::dnnl PROPERTIES IMPORTED_LOCATION ${DPB_DNNL_LIBRARY}

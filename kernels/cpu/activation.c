@@ -15,44 +15,31 @@ static dnnl_alg_kind_t algorithm_of(enum dpb_op op, const struct dpb_activation_
     return args->tanh_form ? dnnl_eltwise_gelu_tanh : dnnl_eltwise_gelu_erf;
 }
 
-static dnnl_status_t make_backward(dpb_device *device, struct dpb_cpu_kernel *kernel,
-                                   dnnl_alg_kind_t algorithm, int from,
-                                   const dnnl_memory_desc_t *data)
-{
-    dnnl_eltwise_desc_t forward, desc;
-    dnnl_primitive_desc_t hint;
-    dnnl_status_t status;
-
-    DNNL_TRY(dnnl_eltwise_forward_desc_init(&forward, dnnl_forward_training, algorithm, data, 0.0f,
-                                            0.0f));
-    DNNL_TRY(dnnl_eltwise_backward_desc_init(&desc, algorithm, data, data, 0.0f, 0.0f));
-    DNNL_TRY(dnnl_primitive_desc_create(&hint, &forward, NULL, device->engine, NULL));
-    status = dpb_cpu_kernel_create(device, kernel, &desc, NULL, hint);
-    dnnl_primitive_desc_destroy(hint);
-    DNNL_TRY(status);
-    DNNL_TRY(dpb_cpu_kernel_add(device, kernel, from, data));
-    DNNL_TRY(dpb_cpu_kernel_add(device, kernel, DNNL_ARG_DIFF_DST, data));
-    return dpb_cpu_kernel_add(device, kernel, DNNL_ARG_DIFF_SRC, data);
-}
-
 static dnnl_status_t make(dpb_device *device, struct dpb_cpu_kernel *kernel, enum dpb_op op,
                           const void *args)
 {
-    dnnl_alg_kind_t algorithm = algorithm_of(op, args);
-    dnnl_dims_t dims = {kernel->key.dim[0]};
-    dnnl_memory_desc_t data;
-    dnnl_eltwise_desc_t desc;
+    const struct dpb_cpu_layout data = {.ndims = 1,
+                                        .dims = {kernel->key.dim[0]},
+                                        .type = kernel->key.flags & OF_BF16 ? dnnl_bf16 : dnnl_f32,
+                                        .tag = dnnl_x};
+    bool backward = op == DPB_OP_GELU_BWD || op == DPB_OP_TANH_BWD;
+    const struct dpb_cpu_operation function = {
+            .kind = dnnl_eltwise,
+            .prop = backward ? dnnl_backward_data : dnnl_forward_inference,
+            .algorithm = algorithm_of(op, args),
+            .src = data,
+            .dst = data,
+    };
 
-    DNNL_TRY(dnnl_memory_desc_init_by_tag(
-            &data, 1, dims, kernel->key.flags & OF_BF16 ? dnnl_bf16 : dnnl_f32, dnnl_x));
-    if (op == DPB_OP_GELU_BWD || op == DPB_OP_TANH_BWD)
-        return make_backward(device, kernel, algorithm,
-                             op == DPB_OP_GELU_BWD ? DNNL_ARG_SRC : DNNL_ARG_DST, &data);
-    DNNL_TRY(dnnl_eltwise_forward_desc_init(&desc, dnnl_forward_inference, algorithm, &data, 0.0f,
-                                            0.0f));
-    DNNL_TRY(dpb_cpu_kernel_create(device, kernel, &desc, NULL, NULL));
-    DNNL_TRY(dpb_cpu_kernel_add(device, kernel, DNNL_ARG_SRC, &data));
-    return dpb_cpu_kernel_add(device, kernel, DNNL_ARG_DST, &data);
+    DNNL_TRY(dpb_cpu_kernel_create(device, kernel, &function));
+    if (!backward) {
+        DNNL_TRY(dpb_cpu_kernel_add(device, kernel, DNNL_ARG_SRC, &data));
+        return dpb_cpu_kernel_add(device, kernel, DNNL_ARG_DST, &data);
+    }
+    DNNL_TRY(dpb_cpu_kernel_add(device, kernel, op == DPB_OP_GELU_BWD ? DNNL_ARG_SRC : DNNL_ARG_DST,
+                                &data));
+    DNNL_TRY(dpb_cpu_kernel_add(device, kernel, DNNL_ARG_DIFF_DST, &data));
+    return dpb_cpu_kernel_add(device, kernel, DNNL_ARG_DIFF_SRC, &data);
 }
 
 dpb_status dpb_cpu_activation(dpb_device *device, enum dpb_op op, const void *args)

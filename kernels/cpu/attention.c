@@ -117,13 +117,15 @@ static struct factors factors_of(enum product product, const struct call *call)
     return (struct factors){transposed(ds), q, heads(&args->dk, args->stride)};
 }
 
-static dnnl_status_t matrices_init(dnnl_memory_desc_t *desc, const struct matrices *x,
-                                   const struct dpb_attention_args *args)
+static struct dpb_cpu_layout layout_of(const struct matrices *x,
+                                       const struct dpb_attention_args *args)
 {
-    dnnl_dims_t dims = {args->q.dim[0], args->q.dim[2], x->rows, x->columns}, strides = {0};
+    struct dpb_cpu_layout layout = {.ndims = 4,
+                                    .dims = {args->q.dim[0], args->q.dim[2], x->rows, x->columns},
+                                    .type = x->type};
 
-    memcpy(strides, x->stride, sizeof(x->stride));
-    return dnnl_memory_desc_init_by_strides(desc, 4, dims, x->type, strides);
+    memcpy(layout.strides, x->stride, sizeof(x->stride));
+    return layout;
 }
 
 static dnnl_status_t make(dpb_device *device, struct dpb_cpu_kernel *kernel, enum dpb_op op,
@@ -131,18 +133,18 @@ static dnnl_status_t make(dpb_device *device, struct dpb_cpu_kernel *kernel, enu
 {
     const struct call call = call_of(args);
     struct factors factors = factors_of((enum product)(kernel->key.flags & PRODUCT), &call);
-    dnnl_memory_desc_t a, b, c;
-    dnnl_matmul_desc_t desc;
+    const struct dpb_cpu_operation product = {
+            .kind = dnnl_matmul,
+            .src = layout_of(&factors.a, &call.args),
+            .weights = layout_of(&factors.b, &call.args),
+            .dst = layout_of(&factors.c, &call.args),
+    };
 
     (void)op;
-    DNNL_TRY(matrices_init(&a, &factors.a, &call.args));
-    DNNL_TRY(matrices_init(&b, &factors.b, &call.args));
-    DNNL_TRY(matrices_init(&c, &factors.c, &call.args));
-    DNNL_TRY(dnnl_matmul_desc_init(&desc, &a, &b, NULL, &c));
-    DNNL_TRY(dpb_cpu_kernel_create(device, kernel, &desc, NULL, NULL));
-    DNNL_TRY(dpb_cpu_kernel_add(device, kernel, DNNL_ARG_SRC, &a));
-    DNNL_TRY(dpb_cpu_kernel_add(device, kernel, DNNL_ARG_WEIGHTS, &b));
-    return dpb_cpu_kernel_add(device, kernel, DNNL_ARG_DST, &c);
+    DNNL_TRY(dpb_cpu_kernel_create(device, kernel, &product));
+    DNNL_TRY(dpb_cpu_kernel_add(device, kernel, DNNL_ARG_SRC, &product.src));
+    DNNL_TRY(dpb_cpu_kernel_add(device, kernel, DNNL_ARG_WEIGHTS, &product.weights));
+    return dpb_cpu_kernel_add(device, kernel, DNNL_ARG_DST, &product.dst);
 }
 
 static dpb_status multiply(dpb_device *device, enum dpb_op op, const struct call *call,

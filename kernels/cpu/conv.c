@@ -10,33 +10,25 @@ enum {
     IN_BF16 = 1 << 2
 };
 
+/* Tensors as they lie. */
 struct shapes {
-    dnnl_memory_desc_t x, w, y, bias;       /* as our tensors lie */
-    dnnl_memory_desc_t x_any, w_any, y_any; /* as oneDNN likes it */
-    dnnl_memory_desc_t dw_any;              /* the weights' gradient is fp32 always */
-    dnnl_dims_t strides, pads;
+    struct dpb_cpu_layout x, w, y, bias;
 };
 
-static dnnl_status_t shapes_init(struct shapes *shapes, const struct dpb_conv_args *args)
+static struct shapes shapes_of(const struct dpb_conv_args *args)
 {
-    const int64_t *xd = args->x.dim, *wd = args->w.dim, *yd = args->y.dim;
-    dnnl_dims_t x = {xd[0], xd[3], xd[1], xd[2]}, y = {yd[0], yd[3], yd[1], yd[2]};
-    dnnl_dims_t w = {wd[0], wd[1], wd[2], wd[3]}, bias = {wd[0]};
+    const int64_t *x = args->x.dim, *w = args->w.dim, *y = args->y.dim;
     dnnl_data_type_t type = dpb_cpu_data_type(args->y.dtype);
-    dnnl_data_type_t w_type = dpb_cpu_data_type(args->w.dtype);
 
-    for (int i = 0; i < 2; i++) {
-        shapes->strides[i] = args->stride;
-        shapes->pads[i] = args->pad;
-    }
-    DNNL_TRY(dnnl_memory_desc_init_by_tag(&shapes->x, 4, x, type, dnnl_nhwc));
-    DNNL_TRY(dnnl_memory_desc_init_by_tag(&shapes->y, 4, y, type, dnnl_nhwc));
-    DNNL_TRY(dnnl_memory_desc_init_by_tag(&shapes->w, 4, w, w_type, dnnl_oihw));
-    DNNL_TRY(dnnl_memory_desc_init_by_tag(&shapes->x_any, 4, x, type, dnnl_format_tag_any));
-    DNNL_TRY(dnnl_memory_desc_init_by_tag(&shapes->y_any, 4, y, type, dnnl_format_tag_any));
-    DNNL_TRY(dnnl_memory_desc_init_by_tag(&shapes->w_any, 4, w, type, dnnl_format_tag_any));
-    DNNL_TRY(dnnl_memory_desc_init_by_tag(&shapes->dw_any, 4, w, dnnl_f32, dnnl_format_tag_any));
-    return dnnl_memory_desc_init_by_tag(&shapes->bias, 1, bias, dnnl_f32, dnnl_x);
+    return (struct shapes){
+            .x = {.ndims = 4, .dims = {x[0], x[3], x[1], x[2]}, .type = type, .tag = dnnl_nhwc},
+            .w = {.ndims = 4,
+                  .dims = {w[0], w[1], w[2], w[3]},
+                  .type = dpb_cpu_data_type(args->w.dtype),
+                  .tag = dnnl_oihw},
+            .y = {.ndims = 4, .dims = {y[0], y[3], y[1], y[2]}, .type = type, .tag = dnnl_nhwc},
+            .bias = {.ndims = 1, .dims = {w[0]}, .type = dnnl_f32, .tag = dnnl_x},
+    };
 }
 
 /* The weight gradient reads x and y several times. Where it has to jump between their pixels,
@@ -52,122 +44,92 @@ static bool packs_activations(enum dpb_op op, const struct dpb_conv_args *args)
            (args->stride > 1 || args->y.dim[2] >= 24);
 }
 
-/* How a primitive is made: the algorithm, and activations as they lie or as oneDNN likes them. */
-struct plan {
-    dnnl_alg_kind_t algorithm;
-    const dnnl_memory_desc_t *x, *y;
-};
-
-static dnnl_status_t forward_desc(dnnl_convolution_desc_t *desc, const struct shapes *shapes,
-                                  const struct plan *plan, const dnnl_memory_desc_t *bias)
+static dnnl_prop_kind_t prop_of(enum dpb_op op)
 {
-    return dnnl_convolution_forward_desc_init(desc, dnnl_forward_training, plan->algorithm, plan->x,
-                                              &shapes->w_any, bias, plan->y, shapes->strides,
-                                              shapes->pads, shapes->pads);
+    if (op == DPB_OP_CONV_FWD)
+        return dnnl_forward_training;
+    return op == DPB_OP_CONV_BWD_DATA ? dnnl_backward_data : dnnl_backward_weights;
 }
 
-static dnnl_status_t backward_desc(dnnl_convolution_desc_t *desc, enum dpb_op op,
-                                   const struct shapes *shapes, const struct plan *plan,
-                                   const dnnl_memory_desc_t *bias)
+static struct dpb_cpu_operation convolution(enum dpb_op op, const struct dpb_conv_args *args,
+                                            const struct shapes *shapes)
 {
-    if (op == DPB_OP_CONV_BWD_DATA)
-        return dnnl_convolution_backward_data_desc_init(desc, plan->algorithm, plan->x,
-                                                        &shapes->w_any, plan->y, shapes->strides,
-                                                        shapes->pads, shapes->pads);
-    return dnnl_convolution_backward_weights_desc_init(desc, plan->algorithm, plan->x,
-                                                       &shapes->dw_any, bias, plan->y,
-                                                       shapes->strides, shapes->pads, shapes->pads);
+    struct dpb_cpu_operation convolution = {
+            .kind = dnnl_convolution,
+            .prop = prop_of(op),
+            .algorithm = dnnl_convolution_direct,
+            .src = shapes->x,
+            .weights = shapes->w,
+            .dst = shapes->y,
+            .strides = {args->stride, args->stride},
+            .pads = {args->pad, args->pad},
+    };
+
+    /* As oneDNN likes them; their gradient is fp32 always. */
+    convolution.weights.tag = dnnl_format_tag_any;
+    convolution.weights.type = op == DPB_OP_CONV_BWD_WEIGHTS ? dnnl_f32 : shapes->y.type;
+    return convolution;
 }
 
-static dnnl_status_t make_forward(dpb_device *device, struct dpb_cpu_kernel *kernel,
-                                  const struct shapes *shapes, const struct plan *plan)
+/* With activations as oneDNN likes them. */
+static struct dpb_cpu_operation packing(struct dpb_cpu_operation convolution)
 {
-    const dnnl_memory_desc_t *bias = kernel->key.flags & WITH_BIAS ? &shapes->bias : NULL;
-    dnnl_convolution_desc_t desc;
-    dnnl_post_ops_t post_ops;
-    dnnl_status_t status;
+    convolution.src.tag = convolution.dst.tag = dnnl_format_tag_any;
+    return convolution;
+}
 
-    DNNL_TRY(forward_desc(&desc, shapes, plan, bias));
-    DNNL_TRY(dnnl_post_ops_create(&post_ops));
-    status = kernel->key.flags & WITH_RELU
-                     ? dnnl_post_ops_append_eltwise(post_ops, 1.0f, dnnl_eltwise_relu, 0.0f, 0.0f)
-                     : dnnl_success;
-    if (status == dnnl_success)
-        status = dpb_cpu_kernel_create(device, kernel, &desc, post_ops, NULL);
-    dnnl_post_ops_destroy(post_ops);
-    DNNL_TRY(status);
+/* Packing the activations is worth it for Winograd's algorithm too (Lavin, Gray 2015,
+ * arXiv:1509.09308), where oneDNN, free to choose, takes that one. */
+static struct dpb_cpu_operation planned(dpb_device *device, enum dpb_op op,
+                                        const struct dpb_conv_args *args,
+                                        const struct shapes *shapes)
+{
+    struct dpb_cpu_operation direct = convolution(op, args, shapes), any = packing(direct);
+
+    any.algorithm = dnnl_convolution_auto;
+    if (device->options.conv_algorithm == DPB_CONV_AUTO &&
+        dpb_cpu_implementation_has(device, &any, "wino"))
+        return any;
+    return packs_activations(op, args) ? packing(direct) : direct;
+}
+
+static dnnl_status_t add_forward(dpb_device *device, struct dpb_cpu_kernel *kernel,
+                                 const struct shapes *shapes)
+{
     DNNL_TRY(dpb_cpu_kernel_add_packed(device, kernel, DNNL_ARG_SRC, &shapes->x, false));
     DNNL_TRY(dpb_cpu_kernel_add_packed(device, kernel, DNNL_ARG_WEIGHTS, &shapes->w, false));
-    if (bias)
-        DNNL_TRY(dpb_cpu_kernel_add(device, kernel, DNNL_ARG_BIAS, bias));
+    if (kernel->key.flags & WITH_BIAS)
+        DNNL_TRY(dpb_cpu_kernel_add(device, kernel, DNNL_ARG_BIAS, &shapes->bias));
     return dpb_cpu_kernel_add_packed(device, kernel, DNNL_ARG_DST, &shapes->y, true);
 }
 
-static dnnl_status_t make_backward(dpb_device *device, struct dpb_cpu_kernel *kernel,
-                                   enum dpb_op op, const struct shapes *shapes,
-                                   const struct plan *plan, const_dnnl_primitive_desc_t hint)
+static dnnl_status_t add_backward(dpb_device *device, struct dpb_cpu_kernel *kernel, enum dpb_op op,
+                                  const struct shapes *shapes)
 {
-    const dnnl_memory_desc_t *bias = kernel->key.flags & WITH_BIAS ? &shapes->bias : NULL;
     bool of_data = op == DPB_OP_CONV_BWD_DATA;
-    dnnl_convolution_desc_t desc;
 
-    DNNL_TRY(backward_desc(&desc, op, shapes, plan, bias));
-    DNNL_TRY(dpb_cpu_kernel_create(device, kernel, &desc, NULL, hint));
     DNNL_TRY(dpb_cpu_kernel_add_packed(device, kernel, of_data ? DNNL_ARG_DIFF_SRC : DNNL_ARG_SRC,
                                        &shapes->x, of_data));
     DNNL_TRY(dpb_cpu_kernel_add_packed(device, kernel,
                                        of_data ? DNNL_ARG_WEIGHTS : DNNL_ARG_DIFF_WEIGHTS,
                                        &shapes->w, !of_data));
-    if (bias)
-        DNNL_TRY(dpb_cpu_kernel_add(device, kernel, DNNL_ARG_DIFF_BIAS, bias));
+    if (kernel->key.flags & WITH_BIAS)
+        DNNL_TRY(dpb_cpu_kernel_add(device, kernel, DNNL_ARG_DIFF_BIAS, &shapes->bias));
     return dpb_cpu_kernel_add_packed(device, kernel, DNNL_ARG_DIFF_DST, &shapes->y, false);
-}
-
-/* Does oneDNN, free to choose, take Winograd's algorithm (Lavin, Gray 2015, arXiv:1509.09308)? Then
- * packing the activations is worth it. */
-static bool takes_winograd(dpb_device *device, enum dpb_op op, const struct shapes *shapes)
-{
-    struct plan plan = {dnnl_convolution_auto, &shapes->x_any, &shapes->y_any};
-    dnnl_primitive_desc_t forward = NULL, backward = NULL;
-    dnnl_convolution_desc_t desc;
-    bool takes = false;
-
-    if (forward_desc(&desc, shapes, &plan, NULL) != dnnl_success ||
-        dnnl_primitive_desc_create(&forward, &desc, NULL, device->engine, NULL) != dnnl_success)
-        return false;
-    if (op == DPB_OP_CONV_FWD) {
-        takes = dpb_cpu_implementation_has(forward, "wino");
-    } else if (backward_desc(&desc, op, shapes, &plan, NULL) == dnnl_success &&
-               dnnl_primitive_desc_create(&backward, &desc, NULL, device->engine, forward) ==
-                       dnnl_success) {
-        takes = dpb_cpu_implementation_has(backward, "wino");
-        dnnl_primitive_desc_destroy(backward);
-    }
-    dnnl_primitive_desc_destroy(forward);
-    return takes;
 }
 
 static dnnl_status_t make(dpb_device *device, struct dpb_cpu_kernel *kernel, enum dpb_op op,
                           const void *args)
 {
-    struct shapes shapes;
-    struct plan plan = {dnnl_convolution_direct, &shapes.x, &shapes.y};
-    dnnl_primitive_desc_t hint;
-    dnnl_convolution_desc_t desc;
-    dnnl_status_t status;
+    struct shapes shapes = shapes_of(args);
+    struct dpb_cpu_operation operation = planned(device, op, args, &shapes);
 
-    DNNL_TRY(shapes_init(&shapes, args));
-    if (packs_activations(op, args))
-        plan = (struct plan){dnnl_convolution_direct, &shapes.x_any, &shapes.y_any};
-    if (device->options.conv_algorithm == DPB_CONV_AUTO && takes_winograd(device, op, &shapes))
-        plan = (struct plan){dnnl_convolution_auto, &shapes.x_any, &shapes.y_any};
-    if (op == DPB_OP_CONV_FWD)
-        return make_forward(device, kernel, &shapes, &plan);
-    DNNL_TRY(forward_desc(&desc, &shapes, &plan, NULL));
-    DNNL_TRY(dnnl_primitive_desc_create(&hint, &desc, NULL, device->engine, NULL));
-    status = make_backward(device, kernel, op, &shapes, &plan, hint);
-    dnnl_primitive_desc_destroy(hint);
-    return status;
+    if (kernel->key.flags & WITH_BIAS)
+        operation.bias = shapes.bias;
+    operation.relu = kernel->key.flags & WITH_RELU;
+    DNNL_TRY(dpb_cpu_kernel_create(device, kernel, &operation));
+    return op == DPB_OP_CONV_FWD ? add_forward(device, kernel, &shapes)
+                                 : add_backward(device, kernel, op, &shapes);
 }
 
 static struct dpb_cpu_key key_of(enum dpb_op op, const struct dpb_conv_args *args)

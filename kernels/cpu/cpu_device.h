@@ -4,10 +4,9 @@
 
 #include <pthread.h>
 
-#include <oneapi/dnnl/dnnl.h>
-
 #include "dpb_device_cpu.h"
 #include "dpb_reference.h"
+#include "onednn.h"
 
 /* ---- threads: the OpenMP pool that oneDNN uses, for our own loops too ---- */
 
@@ -52,13 +51,6 @@ dpb_status dpb_cpu_binding_open(struct dpb_cpu_binding *binding,
 void dpb_cpu_binding_close(struct dpb_cpu_binding *binding);
 
 /* ---- oneDNN primitives, made once for each operator and shapes ---- */
-
-#define DNNL_TRY(call)                                                                             \
-    do {                                                                                           \
-        dnnl_status_t dnnl_try_st_ = (call);                                                       \
-        if (dnnl_try_st_ != dnnl_success)                                                          \
-            return dnnl_try_st_;                                                                   \
-    } while (0)
 
 /* Of fp32 and bf16. */
 static inline dnnl_data_type_t dpb_cpu_data_type(enum dpb_dtype dtype)
@@ -125,22 +117,19 @@ struct dpb_device {
 dpb_status dpb_cpu_vendor_error(dnnl_status_t status, const char *what, enum dpb_op op,
                                 const void *args);
 
-/* Make the primitive of `kernel` from an operation descriptor; adds its scratchpad. On failure the
- * caller frees the kernel. `hint` is the forward primitive of a backward one. */
+/* Make the primitive of `kernel`; adds its scratchpad. On failure the caller frees the kernel. */
 dnnl_status_t dpb_cpu_kernel_create(dpb_device *device, struct dpb_cpu_kernel *kernel,
-                                    const_dnnl_op_desc_t desc, const_dnnl_post_ops_t post_ops,
-                                    const_dnnl_primitive_desc_t hint);
-/* Is the implementation that oneDNN chose called something with `part`? */
-bool dpb_cpu_implementation_has(const_dnnl_primitive_desc_t desc, const char *part);
-/* The primitive's descriptor of an argument, DNNL_ARG_SRC, ... */
-const dnnl_memory_desc_t *dpb_cpu_kernel_query(const struct dpb_cpu_kernel *kernel, int dnnl_arg);
-/* Add an argument; its data comes with dpb_cpu_kernel_set() before each run. */
+                                    const struct dpb_cpu_operation *operation);
+/* Is the implementation that oneDNN takes for the operation called something with `part`? */
+bool dpb_cpu_implementation_has(dpb_device *device, const struct dpb_cpu_operation *operation,
+                                const char *part);
+/* Add an argument, DNNL_ARG_SRC, ...; its data comes with dpb_cpu_kernel_set() before each run. */
 dnnl_status_t dpb_cpu_kernel_add(dpb_device *device, struct dpb_cpu_kernel *kernel, int dnnl_arg,
-                                 const dnnl_memory_desc_t *desc);
+                                 const struct dpb_cpu_layout *layout);
 /* The same for a tensor that we keep as `plain`: it is packed before the primitive, or unpacked
  * after it, when the primitive prefers another layout. */
 dnnl_status_t dpb_cpu_kernel_add_packed(dpb_device *device, struct dpb_cpu_kernel *kernel,
-                                        int dnnl_arg, const dnnl_memory_desc_t *plain,
+                                        int dnnl_arg, const struct dpb_cpu_layout *plain,
                                         bool is_output);
 /* No effect when the kernel has no such argument. */
 void dpb_cpu_kernel_set(struct dpb_cpu_kernel *kernel, int dnnl_arg, const void *data);

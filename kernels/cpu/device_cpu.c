@@ -158,7 +158,7 @@ static bool has_isa(unsigned isa)
     return ((unsigned)dnnl_get_effective_cpu_isa() & isa) == isa;
 }
 
-/* How oneDNN 2.6 computes in bf16; NULL: not at all. */
+/* How oneDNN trains in bf16; NULL: not at all. */
 static const char *bf16_text(void)
 {
     if (has_isa(dnnl_cpu_isa_avx512_core_amx))

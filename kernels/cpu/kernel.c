@@ -42,27 +42,38 @@ dnnl_status_t dpb_cpu_buffer_reserve(dpb_device *device, struct dpb_cpu_buffer *
     return dnnl_success;
 }
 
-dnnl_status_t dpb_cpu_kernel_add(dpb_device *device, struct dpb_cpu_kernel *kernel, int dnnl_arg,
-                                 const dnnl_memory_desc_t *desc)
+/* The kernel frees `memory`, now or when the call fails. */
+static dnnl_status_t add_memory(struct dpb_cpu_kernel *kernel, int dnnl_arg, dnnl_memory_t memory)
 {
-    dnnl_memory_t memory;
-
-    if (kernel->arg_count == DPB_CPU_SLOTS)
+    if (kernel->arg_count == DPB_CPU_SLOTS) {
+        dnnl_memory_destroy(memory);
         return dnnl_invalid_arguments;
-    DNNL_TRY(dnnl_memory_create(&memory, desc, device->engine, DNNL_MEMORY_NONE));
+    }
     kernel->args[kernel->arg_count++] = (dnnl_exec_arg_t){.arg = dnnl_arg, .memory = memory};
     return dnnl_success;
 }
 
-bool dpb_cpu_implementation_has(const_dnnl_primitive_desc_t desc, const char *part)
+dnnl_status_t dpb_cpu_kernel_add(dpb_device *device, struct dpb_cpu_kernel *kernel, int dnnl_arg,
+                                 const struct dpb_cpu_layout *layout)
 {
-    const char *name = NULL;
+    dnnl_memory_t memory;
 
-    return dnnl_primitive_desc_query(desc, dnnl_query_impl_info_str, 0, &name) == dnnl_success &&
-           name && strstr(name, part);
+    DNNL_TRY(dpb_onednn_memory_create(&memory, layout, device->engine));
+    return add_memory(kernel, dnnl_arg, memory);
 }
 
-const dnnl_memory_desc_t *dpb_cpu_kernel_query(const struct dpb_cpu_kernel *kernel, int dnnl_arg)
+/* The same for a description of the primitive's own. */
+static dnnl_status_t add_described(dpb_device *device, struct dpb_cpu_kernel *kernel, int dnnl_arg,
+                                   dpb_onednn_memory_desc desc)
+{
+    dnnl_memory_t memory;
+
+    DNNL_TRY(dnnl_memory_create(&memory, desc, device->engine, DNNL_MEMORY_NONE));
+    return add_memory(kernel, dnnl_arg, memory);
+}
+
+/* The primitive's description of an argument. */
+static dpb_onednn_memory_desc query(const struct dpb_cpu_kernel *kernel, int dnnl_arg)
 {
     const_dnnl_primitive_desc_t desc;
 
@@ -73,66 +84,140 @@ const dnnl_memory_desc_t *dpb_cpu_kernel_query(const struct dpb_cpu_kernel *kern
 
 static dnnl_status_t add_scratchpad(dpb_device *device, struct dpb_cpu_kernel *kernel)
 {
-    const dnnl_memory_desc_t *desc = dpb_cpu_kernel_query(kernel, DNNL_ARG_SCRATCHPAD);
+    dpb_onednn_memory_desc desc = query(kernel, DNNL_ARG_SCRATCHPAD);
     size_t bytes = desc ? dnnl_memory_desc_get_size(desc) : 0;
 
     if (bytes == 0)
         return dnnl_success;
     DNNL_TRY(dpb_cpu_buffer_reserve(device, &device->scratch, bytes));
-    DNNL_TRY(dpb_cpu_kernel_add(device, kernel, DNNL_ARG_SCRATCHPAD, desc));
+    DNNL_TRY(add_described(device, kernel, DNNL_ARG_SCRATCHPAD, desc));
     kernel->scratchpad = kernel->args[kernel->arg_count - 1].memory;
     return dnnl_success;
 }
 
-dnnl_status_t dpb_cpu_kernel_create(dpb_device *device, struct dpb_cpu_kernel *kernel,
-                                    const_dnnl_op_desc_t desc, const_dnnl_post_ops_t post_ops,
-                                    const_dnnl_primitive_desc_t hint)
+static dnnl_status_t post_ops_set(dnnl_primitive_attr_t attr,
+                                  const struct dpb_cpu_operation *operation)
+{
+    dnnl_post_ops_t post_ops;
+    dnnl_status_t status;
+
+    DNNL_TRY(dnnl_post_ops_create(&post_ops));
+    status = dpb_onednn_post_ops_append(post_ops, operation);
+    if (status == dnnl_success)
+        status = dnnl_primitive_attr_set_post_ops(attr, post_ops);
+    dnnl_post_ops_destroy(post_ops);
+    return status;
+}
+
+static dnnl_status_t desc_create(dpb_device *device, const struct dpb_cpu_operation *operation,
+                                 const_dnnl_primitive_desc_t hint, dnnl_primitive_desc_t *desc)
 {
     dnnl_primitive_attr_t attr;
-    dnnl_primitive_desc_t primitive_desc = NULL;
     dnnl_status_t status;
 
     DNNL_TRY(dnnl_primitive_attr_create(&attr));
     status = dnnl_primitive_attr_set_scratchpad_mode(attr, dnnl_scratchpad_mode_user);
-    if (status == dnnl_success && post_ops)
-        status = dnnl_primitive_attr_set_post_ops(attr, post_ops);
     if (status == dnnl_success)
-        status = dnnl_primitive_desc_create(&primitive_desc, desc, attr, device->engine, hint);
+        status = post_ops_set(attr, operation);
     if (status == dnnl_success)
-        status = dnnl_primitive_create(&kernel->primitive, primitive_desc);
-    if (primitive_desc)
-        dnnl_primitive_desc_destroy(primitive_desc);
+        status = dpb_onednn_primitive_desc_create(desc, operation, attr, device->engine, hint);
     dnnl_primitive_attr_destroy(attr);
-    return status == dnnl_success ? add_scratchpad(device, kernel) : status;
+    return status;
 }
 
-dnnl_status_t dpb_cpu_kernel_add_packed(dpb_device *device, struct dpb_cpu_kernel *kernel,
-                                        int dnnl_arg, const dnnl_memory_desc_t *plain,
-                                        bool is_output)
+/* The forward pass that oneDNN wants to see before a backward one: on tensors, none a gradient. */
+static struct dpb_cpu_operation forward_of(const struct dpb_cpu_operation *backward)
 {
-    const dnnl_memory_desc_t *wanted = dpb_cpu_kernel_query(kernel, dnnl_arg);
-    struct dpb_cpu_packing *packing = &kernel->packing[kernel->packing_count];
+    struct dpb_cpu_operation forward = *backward;
+
+    forward.prop = dnnl_forward_training;
+    forward.weights.type = forward.src.type; /* only the gradient of weights is fp32 always */
+    forward.bias.ndims = 0;
+    return forward;
+}
+
+static dnnl_status_t primitive_desc_create(dpb_device *device,
+                                           const struct dpb_cpu_operation *operation,
+                                           dnnl_primitive_desc_t *desc)
+{
+    struct dpb_cpu_operation forward;
+    dnnl_primitive_desc_t hint;
+    dnnl_status_t status;
+
+    if (operation->prop != dnnl_backward_data && operation->prop != dnnl_backward_weights)
+        return desc_create(device, operation, NULL, desc);
+    forward = forward_of(operation);
+    DNNL_TRY(desc_create(device, &forward, NULL, &hint));
+    status = desc_create(device, operation, hint, desc);
+    dnnl_primitive_desc_destroy(hint);
+    return status;
+}
+
+bool dpb_cpu_implementation_has(dpb_device *device, const struct dpb_cpu_operation *operation,
+                                const char *part)
+{
+    dnnl_primitive_desc_t desc;
+    const char *name = NULL;
+    bool has;
+
+    if (primitive_desc_create(device, operation, &desc) != dnnl_success)
+        return false;
+    has = dnnl_primitive_desc_query(desc, dnnl_query_impl_info_str, 0, &name) == dnnl_success &&
+          name && strstr(name, part);
+    dnnl_primitive_desc_destroy(desc);
+    return has;
+}
+
+dnnl_status_t dpb_cpu_kernel_create(dpb_device *device, struct dpb_cpu_kernel *kernel,
+                                    const struct dpb_cpu_operation *operation)
+{
     dnnl_primitive_desc_t desc;
     dnnl_status_t status;
 
-    if (!wanted || kernel->packing_count == DPB_CPU_PACKINGS)
-        return dnnl_invalid_arguments;
-    DNNL_TRY(dpb_cpu_kernel_add(device, kernel, dnnl_arg, wanted));
-    if (dnnl_memory_desc_equal(plain, wanted))
-        return dnnl_success;
+    DNNL_TRY(primitive_desc_create(device, operation, &desc));
+    status = dnnl_primitive_create(&kernel->primitive, desc);
+    dnnl_primitive_desc_destroy(desc);
+    return status == dnnl_success ? add_scratchpad(device, kernel) : status;
+}
 
-    kernel->packing_count++;
-    packing->packed = kernel->args[kernel->arg_count - 1].memory;
-    packing->is_output = is_output;
-    packing->offset = kernel->packed_bytes;
-    kernel->packed_bytes += (dnnl_memory_desc_get_size(wanted) + 4095) & ~(size_t)4095;
-    DNNL_TRY(dpb_cpu_buffer_reserve(device, &device->packed, kernel->packed_bytes));
-    DNNL_TRY(dnnl_memory_create(&packing->plain, plain, device->engine, DNNL_MEMORY_NONE));
-    DNNL_TRY(dnnl_reorder_primitive_desc_create(&desc, is_output ? wanted : plain, device->engine,
-                                                is_output ? plain : wanted, device->engine, NULL));
+static dnnl_status_t reorder_create(dpb_device *device, struct dpb_cpu_packing *packing,
+                                    dpb_onednn_memory_desc plain, dpb_onednn_memory_desc packed)
+{
+    dnnl_primitive_desc_t desc;
+    dnnl_status_t status;
+
+    DNNL_TRY(dnnl_reorder_primitive_desc_create(&desc, packing->is_output ? packed : plain,
+                                                device->engine, packing->is_output ? plain : packed,
+                                                device->engine, NULL));
     status = dnnl_primitive_create(&packing->reorder, desc);
     dnnl_primitive_desc_destroy(desc);
     return status;
+}
+
+dnnl_status_t dpb_cpu_kernel_add_packed(dpb_device *device, struct dpb_cpu_kernel *kernel,
+                                        int dnnl_arg, const struct dpb_cpu_layout *plain,
+                                        bool is_output)
+{
+    dpb_onednn_memory_desc wanted = query(kernel, dnnl_arg), ours = NULL;
+    struct dpb_cpu_packing *packing = &kernel->packing[kernel->packing_count];
+    dnnl_memory_t memory;
+
+    if (!wanted || kernel->packing_count == DPB_CPU_PACKINGS)
+        return dnnl_invalid_arguments;
+    DNNL_TRY(dpb_onednn_memory_create(&memory, plain, device->engine));
+    if (dnnl_memory_get_memory_desc(memory, &ours) == dnnl_success &&
+        dnnl_memory_desc_equal(ours, wanted))
+        return add_memory(kernel, dnnl_arg, memory);
+
+    kernel->packing_count++;
+    packing->plain = memory;
+    packing->is_output = is_output;
+    DNNL_TRY(add_described(device, kernel, dnnl_arg, wanted));
+    packing->packed = kernel->args[kernel->arg_count - 1].memory;
+    packing->offset = kernel->packed_bytes;
+    kernel->packed_bytes += (dnnl_memory_desc_get_size(wanted) + 4095) & ~(size_t)4095;
+    DNNL_TRY(dpb_cpu_buffer_reserve(device, &device->packed, kernel->packed_bytes));
+    return reorder_create(device, packing, ours, wanted);
 }
 
 void dpb_cpu_kernel_set(struct dpb_cpu_kernel *kernel, int dnnl_arg, const void *data)

@@ -10,22 +10,13 @@ enum {
 };
 
 /* A row-major matrix [rows, columns], or its transpose seen as one. */
-static dnnl_status_t matrix_init(dnnl_memory_desc_t *desc, int64_t rows, int64_t columns,
-                                 enum dpb_dtype dtype, bool transposed)
+static struct dpb_cpu_layout matrix(int64_t rows, int64_t columns, enum dpb_dtype dtype,
+                                    bool transposed)
 {
-    dnnl_dims_t dims = {rows, columns};
-
-    return dnnl_memory_desc_init_by_tag(desc, 2, dims, dpb_cpu_data_type(dtype),
-                                        transposed ? dnnl_ba : dnnl_ab);
-}
-
-static dnnl_status_t append_post_ops(dnnl_post_ops_t post_ops, const struct dpb_matmul_args *args)
-{
-    if (args->beta != 0.0f)
-        DNNL_TRY(dnnl_post_ops_append_sum(post_ops, args->beta));
-    if (args->relu)
-        DNNL_TRY(dnnl_post_ops_append_eltwise(post_ops, 1.0f, dnnl_eltwise_relu, 0.0f, 0.0f));
-    return dnnl_success;
+    return (struct dpb_cpu_layout){.ndims = 2,
+                                   .dims = {rows, columns},
+                                   .type = dpb_cpu_data_type(dtype),
+                                   .tag = transposed ? dnnl_ba : dnnl_ab};
 }
 
 static dnnl_status_t make(dpb_device *device, struct dpb_cpu_kernel *kernel, enum dpb_op op,
@@ -33,28 +24,24 @@ static dnnl_status_t make(dpb_device *device, struct dpb_cpu_kernel *kernel, enu
 {
     const struct dpb_matmul_args *a = args;
     int64_t m = a->c.dim[0], n = a->c.dim[1], k = a->a.dim[a->trans_a ? 0 : 1];
-    dnnl_memory_desc_t src, weights, bias, dst;
-    dnnl_matmul_desc_t desc;
-    dnnl_post_ops_t post_ops;
-    dnnl_status_t status;
+    struct dpb_cpu_operation product = {
+            .kind = dnnl_matmul,
+            .src = matrix(m, k, a->a.dtype, a->trans_a),
+            .weights = matrix(k, n, a->b.dtype, a->trans_b),
+            .dst = matrix(m, n, a->c.dtype, false),
+            .sum = a->beta,
+            .relu = a->relu,
+    };
 
     (void)op;
-    DNNL_TRY(matrix_init(&src, m, k, a->a.dtype, a->trans_a));
-    DNNL_TRY(matrix_init(&weights, k, n, a->b.dtype, a->trans_b));
-    DNNL_TRY(matrix_init(&bias, 1, n, DPB_F32, false));
-    DNNL_TRY(matrix_init(&dst, m, n, a->c.dtype, false));
-    DNNL_TRY(dnnl_matmul_desc_init(&desc, &src, &weights, a->bias ? &bias : NULL, &dst));
-    DNNL_TRY(dnnl_post_ops_create(&post_ops));
-    status = append_post_ops(post_ops, a);
-    if (status == dnnl_success)
-        status = dpb_cpu_kernel_create(device, kernel, &desc, post_ops, NULL);
-    dnnl_post_ops_destroy(post_ops);
-    DNNL_TRY(status);
-    DNNL_TRY(dpb_cpu_kernel_add(device, kernel, DNNL_ARG_SRC, &src));
-    DNNL_TRY(dpb_cpu_kernel_add(device, kernel, DNNL_ARG_WEIGHTS, &weights));
     if (a->bias)
-        DNNL_TRY(dpb_cpu_kernel_add(device, kernel, DNNL_ARG_BIAS, &bias));
-    return dpb_cpu_kernel_add(device, kernel, DNNL_ARG_DST, &dst);
+        product.bias = matrix(1, n, DPB_F32, false);
+    DNNL_TRY(dpb_cpu_kernel_create(device, kernel, &product));
+    DNNL_TRY(dpb_cpu_kernel_add(device, kernel, DNNL_ARG_SRC, &product.src));
+    DNNL_TRY(dpb_cpu_kernel_add(device, kernel, DNNL_ARG_WEIGHTS, &product.weights));
+    if (a->bias)
+        DNNL_TRY(dpb_cpu_kernel_add(device, kernel, DNNL_ARG_BIAS, &product.bias));
+    return dpb_cpu_kernel_add(device, kernel, DNNL_ARG_DST, &product.dst);
 }
 
 /* Products that dnnl_sgemm does better than the primitive, measured on one thread:

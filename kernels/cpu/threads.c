@@ -6,10 +6,6 @@
 
 #include <stdatomic.h>
 
-#if DNNL_CPU_THREADING_RUNTIME != DNNL_RUNTIME_OMP
-#error "the CPU device needs a oneDNN that is built with OpenMP"
-#endif
-
 extern void GOMP_parallel(void (*body)(void *), void *ctx, unsigned threads, unsigned flags);
 extern int omp_get_thread_num(void);
 extern int omp_get_num_threads(void);
