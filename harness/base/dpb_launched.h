@@ -53,6 +53,12 @@ const char *dpb_launched_rank_variable(enum dpb_launched_by by);
  * does not say about node and local rank another that agrees with it may. */
 dpb_status dpb_launched_find(struct dpb_launched *launched, char *why, size_t why_bytes);
 
+/* How many processes a launcher counts that did not number this one: its size variable stands alone
+ * (its name in `variable`), as where a launcher and its ranks do not speak the same protocol. 1,
+ * and NULL, where there is none; SLURM_NTASKS counts, too, except in an allocation that is no step.
+ * DPB_ERR_MISMATCH, with `why`, for what is no number. */
+dpb_status dpb_launched_size_alone(int *size, const char **variable, char *why, size_t why_bytes);
+
 /* What one launcher says, whatever the others do; DPB_ERR_UNAVAILABLE when it says nothing. */
 dpb_status dpb_launched_find_by(enum dpb_launched_by by, struct dpb_launched *launched, char *why,
                                 size_t why_bytes);

@@ -102,6 +102,37 @@ dpb_status dpb_launched_find_by(enum dpb_launched_by by, struct dpb_launched *la
     return DPB_OK;
 }
 
+/* The variable in which `by` counts processes, where it is set. */
+static const char *size_variable(enum dpb_launched_by by)
+{
+    const char *size = launchers[by].size;
+    if (size && getenv(size))
+        return size;
+    /* Scripts of sbatch and shells of salloc have SLURM_NTASKS, too, in a job but in no step. */
+    const bool in_job_only =
+            !getenv("SLURM_STEP_ID") && (getenv("SLURM_JOB_ID") || getenv("SLURM_PROCID"));
+    return by == DPB_LAUNCHED_BY_SLURM && getenv("SLURM_NTASKS") && !in_job_only ? "SLURM_NTASKS"
+                                                                                 : NULL;
+}
+
+dpb_status dpb_launched_size_alone(int *size, const char **variable, char *why, size_t why_bytes)
+{
+    *size = 1;
+    *variable = NULL;
+    for (enum dpb_launched_by by = DPB_LAUNCHED_BY_NOBODY + 1; by < DPB_LAUNCHED_BY_COUNT; by++) {
+        const char *name = size_variable(by);
+        int next = 1;
+        if (!name || (name == launchers[by].size && getenv(launchers[by].rank)))
+            continue;
+        DPB_TRY(read_number(name, &next, why, why_bytes));
+        if (next <= *size)
+            continue;
+        *size = next;
+        *variable = name;
+    }
+    return DPB_OK;
+}
+
 /* Did `outer` only start what started `inner`: a daemon of mpirun or a torchrun on every node? */
 static bool only_carries(const struct dpb_launched *outer, const struct dpb_launched *inner)
 {

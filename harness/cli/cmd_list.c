@@ -3,6 +3,7 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "dpb_experiment.h"
@@ -39,7 +40,7 @@ static const char *const kinds[][2] = {{"strategies", "strategy"},
                                        {"recorders", "recorder"}};
 #define KIND_COUNT (sizeof(kinds) / sizeof(kinds[0]))
 
-static dpb_status list_options(const struct dpb_option_set *set, const struct list_options *o)
+static dpb_status list_option_set(const struct dpb_option_set *set, const struct list_options *o)
 {
     if (o->json)
         return dpb_json_print(dpb_options_json(set));
@@ -60,6 +61,21 @@ static dpb_status list_options(const struct dpb_option_set *set, const struct li
                    options->rows[r].default_text[0] ? options->rows[r].default_text : "empty");
     }
     return DPB_OK;
+}
+
+/* Those of experiments, and of the commands that launch them. */
+static dpb_status list_options(const struct dpb_option_set *set, const struct list_options *o)
+{
+    const struct dpb_option_table **tables = calloc(set->table_count + 1, sizeof(const void *));
+    struct dpb_option_set all = *set;
+    if (!tables)
+        return DPB_ERR_NO_MEMORY;
+    memcpy(tables, set->tables, set->table_count * sizeof(const void *));
+    tables[all.table_count++] = &dpb_crew_option_table;
+    all.tables = tables;
+    dpb_status st = list_option_set(&all, o);
+    free(tables);
+    return st;
 }
 
 /* Whether a device, comm or recorder can be used here; NULL for kinds that always can. */

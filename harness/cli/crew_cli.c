@@ -14,6 +14,14 @@
 const struct dpb_choice dpb_launcher_choices[] = {DPB_LAUNCHER_MAP(LAUNCHER_CHOICE){NULL, 0, NULL}};
 #undef LAUNCHER_CHOICE
 
+struct crew_alone {
+    struct dpb_crew_options crew;
+};
+static const struct dpb_option crew_rows[] = {DPB_ROWS_CREW(struct crew_alone)};
+const struct dpb_option_table dpb_crew_option_table = {
+        "command", "run, sweep, comm, verify, tune", crew_rows,
+        sizeof(crew_rows) / sizeof(crew_rows[0]), sizeof(struct crew_alone)};
+
 /* All processes of a run must be asked for the same: the words after the program's name. */
 static dpb_status hash_command_line(char text[17])
 {
@@ -41,7 +49,7 @@ dpb_status dpb_crew_run(const struct dpb_verb *verb, const struct dpb_registry *
     if (st == DPB_END)
         return verdict;
     DPB_TRY(st);
-    st = verb->launch(registry, line, options, crew);
+    st = verb->launch(crew ? dpb_registry_launched() : registry, line, options, crew);
     dpb_crew_close(crew, st);
     return st;
 }

@@ -51,6 +51,8 @@ extern const struct dpb_verb dpb_verb_plan;
 
 /* The parts and option tables of this build. */
 const struct dpb_registry *dpb_registry_get(void);
+/* The same for ranks that somebody else starts (is_launched). */
+const struct dpb_registry *dpb_registry_launched(void);
 
 /* From here on SIGINT and SIGTERM set the returned flag instead of ending the program. */
 const volatile sig_atomic_t *dpb_interrupt_watch(void);
@@ -143,6 +145,8 @@ dpb_status dpb_json_print(dpb_json *value);
             DPB_ROW_CREW_TEXT(struct_type, launcher_args, "launcher-args",                         \
                               "more words for mpirun or srun, such as \"--mpi=pmix\"")
 extern const struct dpb_choice dpb_launcher_choices[];
+/* These rows alone, for `dpbench list options`. */
+extern const struct dpb_option_table dpb_crew_option_table;
 
 /* The default sweep, bench/sweeps/quick.yaml. */
 extern const char dpb_quick_sweep[];

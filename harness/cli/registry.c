@@ -1,6 +1,8 @@
 /* The only file that names concrete parts. */
 #include "dpb_cli.h"
 
+#include <string.h>
+
 #include "dpb_comm_mpi.h"
 #include "dpb_comm_nccl.h"
 #include "dpb_comm_shm.h"
@@ -95,11 +97,12 @@ static const struct dpb_strategy_ops *const strategies[] = {
 #define PART_COUNT                                                                                 \
     (COUNT(workloads) + COUNT(devices) + COUNT(comms) + COUNT(strategies) + COUNT(recorders))
 
+/* The parts of this build as they are when dpbench starts ranks itself, and when it does not. */
 static struct {
     const struct dpb_option_table *tables[1 + PART_COUNT];
-    struct dpb_part_name parts[PART_COUNT];
-    struct dpb_option_set set;
-    struct dpb_registry registry;
+    struct dpb_part_name parts[PART_COUNT], launched_parts[PART_COUNT];
+    struct dpb_option_set set, launched_set;
+    struct dpb_registry registry, launched_registry;
     bool made;
 } here;
 
@@ -116,6 +119,29 @@ static void add_part(const char *kind, const char *name, const char *summary,
     here.parts[here.set.part_count++] = (struct dpb_part_name){kind, name, summary, auto_for};
     if (options)
         here.tables[here.set.table_count++] = options;
+}
+
+/* What needs a segment is nobody's "auto" then. */
+static void make_launched(void)
+{
+    memcpy(here.launched_parts, here.parts, sizeof(here.parts));
+    for (size_t i = 0; i < here.set.part_count; i++) {
+        struct dpb_part_name *part = &here.launched_parts[i];
+        if (strcmp(part->kind, "comm") == 0 &&
+            dpb_registry_needs_segment(dpb_registry_comm(&here.registry, part->name)))
+            part->auto_for = NULL;
+    }
+    here.launched_set = here.set;
+    here.launched_set.parts = here.launched_parts;
+    here.launched_registry = here.registry;
+    here.launched_registry.options = &here.launched_set;
+    here.launched_registry.is_launched = true;
+}
+
+const struct dpb_registry *dpb_registry_launched(void)
+{
+    (void)dpb_registry_get();
+    return &here.launched_registry;
 }
 
 const struct dpb_registry *dpb_registry_get(void)
@@ -162,6 +188,7 @@ const struct dpb_registry *dpb_registry_get(void)
             .options = &here.set,
             .simulator = &dpb_simulator_here,
     };
+    make_launched();
     here.made = true;
     return &here.registry;
 }

@@ -632,15 +632,14 @@ static dpb_status put_results(const struct dpb_cell_outcome *o, dpb_json *record
     return DPB_OK;
 }
 
-/* Who started the ranks, and which of them were where. */
-static void put_where(const struct dpb_cell_outcome *o, dpb_json *record)
+void dpb_cell_record_where(const dpb_crew *crew, const dpb_json *world, dpb_json *record)
 {
-    dpb_json_set(record, "launcher", dpb_crew_json(o->crew));
-    if (o->result->world)
-        dpb_json_set(record, "world", dpb_json_copy(o->result->world));
+    dpb_json_set(record, "launcher", dpb_crew_json(crew));
+    if (world)
+        dpb_json_set(record, "world", dpb_json_copy(world));
     else
         dpb_json_set_absent(record, "world",
-                            o->crew ? "the ranks were not all there" : "all ranks are on the host");
+                            crew ? "the ranks were not all there" : "all ranks are on the host");
 }
 
 dpb_status dpb_cell_record_build(const struct dpb_cell_outcome *o, dpb_json **record)
@@ -661,7 +660,7 @@ dpb_status dpb_cell_record_build(const struct dpb_cell_outcome *o, dpb_json **re
     dpb_json_set(json, "tool", dpb_tool_json());
     dpb_json_set_string(json, "time_utc", time_utc);
     dpb_json_set(json, "host", dpb_json_copy(o->host));
-    put_where(o, json);
+    dpb_cell_record_where(o->crew, o->result->world, json);
     put_plan(o, json);
     bool flagged = !o->is_virtual && put_probe(o, json);
     if (o->is_virtual)

@@ -11,6 +11,7 @@
 #include "comm_bench_levels.h"
 #include "comm_bench_rank.h"
 #include "comm_bench_sim.h"
+#include "dpb_cell_record.h"
 #include "dpb_clock.h"
 #include "dpb_driver.h"
 #include "dpb_experiment.h"
@@ -67,7 +68,7 @@ static const struct dpb_option option_rows[] = {
     {.name = "ranks-per-node", .type = DPB_OPT_INT, .offset = AT(ranks_per_node), .default_text = "auto", .min = 1, .max = DPB_COMM_RANKS_MAX, .category = WHAT,
      .help = "ranks that share a node, for --algorithm hierarchical; divides --ranks; auto: all", .flags = DPB_OPT_AUTO | DPB_OPT_COMM_ONLY},
     {.name = "comm", .type = DPB_OPT_PART, .offset = AT(comm), .default_text = "auto", .flags = DPB_OPT_AUTO, .category = WHAT,
-     .help = "what moves the data; `dpbench list comms`; auto: what goes with the device"},
+     .help = "what moves the data; `dpbench list comms`; auto: what goes with the device and the launcher"},
     {.name = "device", .type = DPB_OPT_PART, .offset = AT(device), .default_text = "cpu", .category = WHAT,
      .help = "where the data lies; `dpbench list devices`"},
     {.name = "bind", .type = DPB_OPT_BOOL, .offset = AT(bind), .default_text = "on", .category = WHAT,
@@ -94,31 +95,37 @@ static bool is_ours(const char *kind, const char *owner)
     return (strcmp(kind, "comm") == 0 || strcmp(kind, "device") == 0) && !comm_sim_is_device(owner);
 }
 
+struct our_options {
+    const struct dpb_option_table *tables[TABLES_MAX];
+    struct dpb_part_name parts[PARTS_MAX];
+    struct dpb_option_set set;
+};
+
 const struct dpb_option_set *dpb_comm_bench_option_set(const struct dpb_registry *registry)
 {
-    static const struct dpb_option_table *tables[TABLES_MAX];
-    static struct dpb_part_name parts[PARTS_MAX];
-    static struct dpb_option_set set;
-    if (set.table_count > 0)
-        return &set;
-    tables[set.table_count++] = &dpb_comm_bench_table;
+    static struct our_options made[2];
+    struct our_options *ours = &made[registry->is_launched];
     const struct dpb_option_set *all = registry->options;
-    for (size_t i = 0; i < all->part_count && set.part_count < PARTS_MAX; i++)
+    struct dpb_option_set *set = &ours->set;
+    if (set->table_count > 0)
+        return set;
+    ours->tables[set->table_count++] = &dpb_comm_bench_table;
+    for (size_t i = 0; i < all->part_count && set->part_count < PARTS_MAX; i++)
         if (is_ours(all->parts[i].kind, all->parts[i].name))
-            parts[set.part_count++] = all->parts[i];
-    for (size_t i = 0; i < all->table_count && set.table_count < TABLES_MAX; i++)
+            ours->parts[set->part_count++] = all->parts[i];
+    for (size_t i = 0; i < all->table_count && set->table_count < TABLES_MAX; i++)
         if (is_ours(all->tables[i]->kind, all->tables[i]->owner))
-            tables[set.table_count++] = all->tables[i];
-    if (set.part_count + 2 <= PARTS_MAX && set.table_count < TABLES_MAX) {
-        parts[set.part_count++] = (struct dpb_part_name){
+            ours->tables[set->table_count++] = all->tables[i];
+    if (set->part_count + 2 <= PARTS_MAX && set->table_count < TABLES_MAX) {
+        ours->parts[set->part_count++] = (struct dpb_part_name){
                 "device", "sim", "nothing is run: times on a machine profile (--machine)", NULL};
-        parts[set.part_count++] =
+        ours->parts[set->part_count++] =
                 (struct dpb_part_name){"comm", "sim", "the network of that machine", "sim"};
-        tables[set.table_count++] = &comm_sim_option_table;
+        ours->tables[set->table_count++] = &comm_sim_option_table;
     }
-    set.tables = tables;
-    set.parts = parts;
-    return &set;
+    set->tables = ours->tables;
+    set->parts = ours->parts;
+    return set;
 }
 
 /* ---- what to run ---- */
@@ -137,6 +144,7 @@ struct bench {
     size_t row_count;
     struct cell *cells;
     size_t cell_count;
+    const dpb_json *world; /* of the launch that is recorded; or NULL */
     /* of the options that make launches */
     const struct dpb_setting *axis[AXES_MAX];
     bool took_effect[AXES_MAX];
@@ -481,8 +489,7 @@ static dpb_status place(const struct bench *b, dpb_config *config)
                          &world));
     if (!given && world.ranks_per_node > 0)
         st = set_int(config, "ranks-per-node", world.ranks_per_node);
-    if (st == DPB_OK && world.nodes > 1)
-        dpb_world_print(&world);
+    dpb_world_announce(&world);
     dpb_world_release(&world);
     return st;
 }
@@ -571,7 +578,7 @@ static dpb_json *record_new(const struct bench *b, size_t cell, dpb_status st, c
     dpb_json_set(record, "tool", dpb_tool_json());
     dpb_json_set_string(record, "time_utc", now);
     dpb_json_set(record, "host", dpb_json_copy(b->host));
-    dpb_json_set(record, "launcher", dpb_crew_json(b->config->crew));
+    dpb_cell_record_where(b->config->crew, b->world, record);
     dpb_json_set_int(record, "ranks", o->ranks);
     return record;
 }
@@ -782,10 +789,9 @@ static dpb_status simulate_cell(struct bench *b, size_t cell)
     const size_t from = dpb_json_size(b->records);
     const struct comm_sim_machine *machine;
     struct comm_row *rows_here = NULL;
-    dpb_status st;
+    dpb_status st = DPB_OK;
     DPB_TRY(machine_of(b, b->cells[cell].config, &machine));
     DPB_TRY(rows_of(b, o->ranks, &rows_here));
-    st = DPB_OK;
     for (size_t i = 0; st == DPB_OK && i < b->row_count; i++) {
         dpb_json *record = record_new(b, cell, DPB_OK, "");
         dpb_json_set_bool(record, "emulated", false);
@@ -821,7 +827,9 @@ static dpb_status run_cell(struct bench *b, size_t cell)
     };
     struct dpb_launch_result result = {0};
     dpb_status st = dpb_launch_run(&launch, &result);
+    b->world = result.world;
     st = record_launch(b, cell, st, &result, rows_here);
+    b->world = NULL;
     dpb_launch_result_release(&result);
     dpb_json_free(job);
     free(rows_here);

@@ -70,6 +70,8 @@ dpb_status dpb_crew_check_alone(void)
     struct dpb_launched launched;
     char why[256];
     dpb_status st = dpb_launched_find(&launched, why, sizeof(why));
+    if (st == DPB_OK && launched.size == 1)
+        st = dpb_launched_size_alone(&launched.size, &launched.size_variable, why, sizeof(why));
     if (st < 0) {
         dpb_error("cannot tell how many processes were started: %s", why);
         dpb_log_hint("unset the variables of the launcher that did not start this process");
@@ -337,6 +339,11 @@ dpb_status dpb_crew_check(dpb_crew *crew, char *how, size_t how_bytes)
 {
     return crew->started ? crew_started_check(crew, how, how_bytes)
                          : crew_child_check(&crew->child, crew->ops->name, how, how_bytes);
+}
+
+const char *dpb_crew_remedy(const dpb_crew *crew)
+{
+    return crew->child.said.remedy;
 }
 
 void dpb_crew_stop(dpb_crew *crew)

@@ -67,27 +67,6 @@ dpb_status crew_child_start(struct crew_child *child, const char *path, char *co
     return DPB_OK;
 }
 
-static bool has_a_word(const char *line)
-{
-    return strpbrk(line, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ") != NULL;
-}
-
-/* Keep the last line that says something: launchers frame their messages with dashes. */
-static void note(struct crew_child *child, const char *bytes, size_t count)
-{
-    for (size_t i = 0; i < count; i++) {
-        if (bytes[i] != '\n') {
-            if (child->line_bytes < sizeof(child->line) - 1)
-                child->line[child->line_bytes++] = bytes[i];
-            continue;
-        }
-        child->line[child->line_bytes] = '\0';
-        if (has_a_word(child->line))
-            memcpy(child->last_line, child->line, sizeof(child->last_line));
-        child->line_bytes = 0;
-    }
-}
-
 static void pass_on(struct crew_child *child)
 {
     char bytes[4096];
@@ -97,7 +76,7 @@ static void pass_on(struct crew_child *child)
             continue;
         if (got < 0)
             return; /* nothing more for now */
-        note(child, bytes, (size_t)got);
+        crew_said_note(&child->said, bytes, (size_t)got);
         for (ssize_t done = 0, wrote; done < got; done += wrote)
             if ((wrote = write(STDERR_FILENO, bytes + done, (size_t)(got - done))) <= 0)
                 break; /* nobody listens to us */
@@ -121,8 +100,9 @@ dpb_status crew_child_check(struct crew_child *child, const char *name, char *ho
                        ? snprintf(how, how_bytes, "%s exited with code %d", name, info.si_status)
                        : snprintf(how, how_bytes, "%s was killed by signal %d (%s)", name,
                                   info.si_status, strsignal(info.si_status));
-    if (child->last_line[0] && used > 0 && (size_t)used < how_bytes)
-        snprintf(how + used, how_bytes - (size_t)used, ": %s", child->last_line);
+    const char *said = crew_said_text(&child->said);
+    if (said[0] && used > 0 && (size_t)used < how_bytes)
+        snprintf(how + used, how_bytes - (size_t)used, ": %s", said);
     return DPB_ERR_RANK_FAILED;
 }
 

@@ -12,20 +12,34 @@
 
 #define CREW_HOW_BYTES 512
 
-struct crew_child {
-    pid_t pid;           /* 0: none; leader of a process group of its own */
-    int output_fd;       /* its stdout and stderr; -1: they are ours */
-    char line[256];      /* that it has begun */
-    char last_line[256]; /* with a word in it */
+/* Of what it has written, the message that tells most: one that is known, else the first
+ * (crew_said.c). Zeroed: nothing yet. */
+struct crew_said {
+    char line[256]; /* that it has begun */
     size_t line_bytes;
+    char message[256]; /* that it has begun, its lines joined */
+    bool is_known;
+    char kept[256];
+    bool kept_known;
+    const char *remedy; /* of a known one; or NULL */
+};
+
+void crew_said_note(struct crew_said *said, const char *bytes, size_t count);
+/* What is kept when nothing more comes; "" for nothing. */
+const char *crew_said_text(struct crew_said *said);
+
+struct crew_child {
+    pid_t pid;     /* 0: none; leader of a process group of its own */
+    int output_fd; /* its stdout and stderr; -1: they are ours */
+    struct crew_said said;
 };
 
 /* Start `path`, without input. With `captured` its output goes to our stderr through this process,
- * so that its last line is known. It ends when this process does. Logged. */
+ * so that its message is known. It ends when this process does. Logged. */
 dpb_status crew_child_start(struct crew_child *child, const char *path, char *const *argv,
                             char *const *environment, bool captured);
 /* DPB_PENDING: at work; DPB_OK: ended well, or there is none; DPB_ERR_RANK_FAILED: "<name> exited
- * with code 1: <its last line>" in `how`. Passes its output on. */
+ * with code 1: <its message>" in `how`. Passes its output on. */
 dpb_status crew_child_check(struct crew_child *child, const char *name, char *how,
                             size_t how_bytes);
 /* End it and its group: SIGTERM, then SIGKILL; reaped when this returns. */

@@ -54,6 +54,10 @@ double dpb_cell_sections_median_ns(const dpb_json *sections);
 /* "traces/cell000-repeat0.json": the file of a launch's trace, in the run's folder. */
 void dpb_cell_trace_name(const struct dpb_plan_launch *launch, char *name, size_t name_bytes);
 
+/* Into a record: who started the ranks, and which of them were where (dpb_launch_result.world; NULL
+ * where it is not known). */
+void dpb_cell_record_where(const dpb_crew *crew, const dpb_json *world, dpb_json *record);
+
 /* Build the record, and write the trace of its recorded steps below the run folder. Caller owns. */
 dpb_status dpb_cell_record_build(const struct dpb_cell_outcome *outcome, dpb_json **record);
 

@@ -111,8 +111,10 @@ void dpb_crew_token(const dpb_crew *crew, struct dpb_net_token *token);
 dpb_status dpb_crew_start(dpb_crew *crew, const struct dpb_world *world, int ranks,
                           const struct dpb_net_address *address, const struct dpb_net_token *token);
 /* What has become of them: DPB_PENDING: at work. DPB_OK: all ended well. DPB_ERR_RANK_FAILED: the
- * launcher ended otherwise; `how` is one line ("mpirun exited with code 1: <its last line>"). */
+ * launcher ended otherwise; `how` is one line ("mpirun exited with code 1: <its message>"). */
 dpb_status dpb_crew_check(dpb_crew *crew, char *how, size_t how_bytes);
+/* What helps against that, where it is known; else NULL. */
+const char *dpb_crew_remedy(const dpb_crew *crew);
 /* End those that are left, with SIGTERM, then SIGKILL; returns when the launcher is reaped. What it
  * cannot reach ends by itself (DPB_LAUNCHER_SILENCE_NS). */
 void dpb_crew_stop(dpb_crew *crew);

@@ -39,6 +39,9 @@ struct dpb_registry {
     const struct dpb_device_ops *sim_device;
     const struct dpb_comm_ops *sim_comm;
     const struct dpb_option_set *options;
+    /* Its ranks are started by somebody else (--launcher): `--comm auto` is none that needs ranks
+     * that dpbench has forked. */
+    bool is_launched;
     /* of devices with virtual time; NULL where the registry has none */
     const struct dpb_simulator *simulator;
 };

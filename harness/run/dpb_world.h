@@ -95,6 +95,8 @@ dpb_status dpb_world_check(const struct dpb_world_claim *claim, int count,
 /* One line per node: "node 0  node1.example  ranks 0-3". For the log, and the record:
  * {"ranks", "nodes", "ranks_per_node", "hosts": [{"name", "first_rank", "ranks"}]}. */
 void dpb_world_print(const struct dpb_world *world);
+/* The same where there are several nodes, and only when a rank is elsewhere than the last time. */
+void dpb_world_announce(const struct dpb_world *world);
 dpb_json *dpb_world_json(const struct dpb_world *world);
 
 void dpb_world_release(struct dpb_world *world);

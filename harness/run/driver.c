@@ -166,8 +166,8 @@ static dpb_status crew_preflight(const struct dpb_registry *registry, const stru
             dpb_world_release(&world);
         }
     }
-    if (st == DPB_OK && widest.nodes > 1)
-        dpb_world_print(&widest);
+    if (st == DPB_OK)
+        dpb_world_announce(&widest);
     dpb_world_release(&widest);
     return st;
 }

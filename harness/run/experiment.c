@@ -76,7 +76,7 @@ static const struct dpb_option rows[] = {
     {.name = "device", .type = DPB_OPT_PART, .offset = AT(device), .default_text = "cpu", .category = TRAIN,
      .help = "what computes; `dpbench list devices`"},
     {.name = "comm", .type = DPB_OPT_PART, .offset = AT(comm), .default_text = "auto", .category = TRAIN, .flags = DPB_OPT_AUTO,
-     .help = "what moves gradients; `dpbench list comms`; auto: shm with device cpu, nccl with device cuda, sim with device sim"},
+     .help = "what moves gradients; `dpbench list comms`; auto: shm with device cpu, or mpi with any --launcher but local; nccl with device cuda, sim with device sim"},
     {.name = "steps", .type = DPB_OPT_INT, .offset = AT(steps), .default_text = "50", .min = 1, .max = 1e9, .category = TRAIN, .unit = "steps",
      .help = "training steps of a run, warm-up included; with --epochs auto"  , .flags = DPB_OPT_AUTO},
     {.name = "warmup", .type = DPB_OPT_INT, .offset = AT(warmup), .default_text = "10", .min = 2, .max = 1e9, .category = TRAIN, .unit = "steps",

@@ -200,12 +200,15 @@ static dpb_status not_all_came(struct launch *l, const struct launch_gathering *
 {
     struct dpb_str text = {0};
     const int size = told_size(l, g);
+    const char *remedy = dpb_crew_remedy(l->config->crew);
     missing_text(l, g, &text);
     launch_say(l, "%d of %d ranks did not come %s: %s", l->config->ranks - claims(g),
                l->config->ranks, why, text.text ? text.text : "");
     dpb_str_release(&text);
     dpb_error("%s", l->result->reason);
-    if (size != l->config->ranks)
+    if (remedy)
+        dpb_log_hint("%s", remedy);
+    else if (size != l->config->ranks)
         dpb_log_hint("those that came were told that they are %d", size);
     else
         dpb_log_hint("every host must reach this one (--interface chooses the network), and have "

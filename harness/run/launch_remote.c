@@ -45,19 +45,6 @@ static dpb_status open_door(struct launch *l, struct remote *own, struct dpb_net
     return dpb_rendezvous_server_open(l->config->ranks, &own->gathering.server);
 }
 
-/* Said once, until it changes: a sweep has many launches on the same hosts. */
-static void announce(const struct dpb_world *world, const dpb_json *json)
-{
-    static struct dpb_str last;
-    struct dpb_str text = {0};
-    if (dpb_json_write(json, false, &text) != DPB_OK)
-        return;
-    if (!last.text || strcmp(last.text, text.text) != 0)
-        dpb_world_print(world);
-    dpb_str_release(&last);
-    last = text;
-}
-
 static dpb_json *place_json(const struct remote *own, int r, bool whole)
 {
     const struct dpb_world *world = &own->world;
@@ -149,7 +136,7 @@ static dpb_status start(struct launch *l)
     for (int r = 0; r < config->ranks; r++)
         l->rank[r].host = own->world.place[r].host;
     l->result->world = dpb_world_json(&own->world);
-    announce(&own->world, l->result->world);
+    dpb_world_announce(&own->world);
     DPB_TRY(measure_clocks(l, own));
     for (int r = 0; r < config->ranks; r++)
         DPB_TRY(send_job(l, own, r));

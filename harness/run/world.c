@@ -101,6 +101,32 @@ void dpb_world_print(const struct dpb_world *world)
     }
 }
 
+/* Are the first ranks of `whole` where those of `part` are? Names count up to their first dot. */
+static bool is_part_of(const struct dpb_world *part, const struct dpb_world *whole)
+{
+    if (part->ranks > whole->ranks)
+        return false;
+    for (int r = 0; r < part->ranks; r++) {
+        const struct dpb_world_place *a = &part->place[r], *b = &whole->place[r];
+        const size_t length = strcspn(a->host, ".");
+        if (a->node != b->node || length != strcspn(b->host, ".") ||
+            strncasecmp(a->host, b->host, length) != 0)
+            return false;
+    }
+    return true;
+}
+
+void dpb_world_announce(const struct dpb_world *world)
+{
+    static struct dpb_world last;
+    if (world->nodes < 2 || is_part_of(world, &last))
+        return;
+    dpb_world_print(world);
+    dpb_world_release(&last);
+    if (dpb_world_from_nodes(world->node, world->nodes, &last) < 0)
+        last = (struct dpb_world){0}; /* it is printed again, then */
+}
+
 dpb_json *dpb_world_json(const struct dpb_world *world)
 {
     dpb_json *json = dpb_json_object(), *hosts = dpb_json_array();

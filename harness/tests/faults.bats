@@ -180,23 +180,30 @@ YAML
 }
 
 @test "a launcher that started several processes is refused before any work" {
-    for pair in OMPI_COMM_WORLD_RANK,OMPI_COMM_WORLD_SIZE PMI_RANK,PMI_SIZE RANK,WORLD_SIZE \
-        SLURM_PROCID,SLURM_STEP_NUM_TASKS; do
-        run env "${pair%,*}=3" "${pair#*,}=16" "$DPBENCH" run "${quick[@]}" --ranks 2
+    for variables in OMPI_COMM_WORLD_SIZE=16 PMI_SIZE=16 WORLD_SIZE=16 MV2_COMM_WORLD_SIZE=16 \
+        SLURM_STEP_NUM_TASKS=16 SLURM_NTASKS=16 'SLURM_NTASKS=16 SLURM_JOB_ID=7 SLURM_STEP_ID=0' \
+        'OMPI_COMM_WORLD_SIZE=16 OMPI_COMM_WORLD_RANK=3' 'PMI_SIZE=16 PMI_RANK=3' \
+        'WORLD_SIZE=16 RANK=3' 'SLURM_STEP_NUM_TASKS=16 SLURM_PROCID=3'; do
+        # shellcheck disable=SC2086 # words
+        run env $variables "$DPBENCH" run "${quick[@]}" --ranks 2
         assert_exit 3
-        assert_output "launched as 16 processes.*${pair#*,}"
+        assert_output "launched as 16 processes.*${variables%%=*}.* world size is 1"
         assert_output 'hint: .*--launcher none'
         assert_nothing_written
     done
-    run env SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=16 "$DPBENCH" verify --data synthetic --ranks 2
+    run env SLURM_NTASKS=16 "$DPBENCH" verify --data synthetic --ranks 2
     assert_exit 3
+    run env WORLD_SIZE=many "$DPBENCH" run "${quick[@]}" --ranks 2
+    assert_exit 3
+    assert_output 'WORLD_SIZE=many is no number'
 }
 
 @test "a launcher of one process, also inside a larger allocation, is fine" {
-    run env SLURM_PROCID=0 SLURM_NTASKS=16 SLURM_STEP_NUM_TASKS=1 \
+    run env SLURM_NTASKS=16 SLURM_STEP_NUM_TASKS=1 \
         "$DPBENCH" run "${quick[@]}" --ranks 1 -o one
     assert_exit 0
-    run env SLURM_PROCID=0 SLURM_NTASKS=16 "$DPBENCH" run "${quick[@]}" --ranks 1 -o batch
+    run env SLURM_JOB_ID=7 SLURM_PROCID=0 SLURM_NTASKS=16 \
+        "$DPBENCH" run "${quick[@]}" --ranks 1 -o batch
     assert_exit 0
 }
 

@@ -97,7 +97,7 @@ meet=("${late[@]}" 60s)
 }
 
 @test "hosts named twice, and some without slots, are warned about; the mapping is printed" {
-    fake mpirun 'echo "mpirun (Open MPI) 4.1.4"; case $1 in --version) exit 0;; esac' \
+    fake mpirun 'case $1 in --version) echo "mpirun (Open MPI) 4.1.4"; exit 0;; esac' \
         'echo "no node1 here"; exit 7'
     dpbench run "${quick[@]}" --launcher mpirun --hosts node1:1,node2:2,node1:1,node3 --comm mpi \
         --interface lo
@@ -123,6 +123,23 @@ meet=("${late[@]}" 60s)
     assert_exit 3
     assert_output 'neither Open MPI.s nor MPICH.s'
     assert_output 'hint: '
+}
+
+@test "what mpirun says first, and what helps against it, stands in the message" {
+    fake mpirun 'case $1 in --version) echo "mpirun (Open MPI) 4.1.4"; exit 0;; esac' "cat '$folder/says'; exit 1"
+    printf '%s\n' ----- 'mpirun has detected an attempt to run as root.' '' 'Running as root is bad.' '' \
+        'We reiterate our advice against doing so.' ----- >says
+    dpbench run "${quick[@]}" --launcher mpirun --ranks 2
+    assert_exit 4
+    assert_output 'mpirun exited with code 1: mpirun has detected an attempt to run as root\.\)'
+    assert_output 'hint: .*OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1.*--launcher-args=--allow-run-as-root'
+    printf '%s\n' ----- 'There are not enough slots available in the system to satisfy the 9' 'slots' >says
+    dpbench run "${quick[@]}" --launcher mpirun --ranks 2
+    assert_output 'hint: .*--hosts.*--oversubscribe'
+    printf '%s\n' 'ssh: connect to host node7 port 22: Connection refused' ----- 'ORTE was unable' >says
+    dpbench run "${quick[@]}" --launcher mpirun --ranks 2
+    assert_output 'code 1: ssh: connect to host node7 port 22: Connection refused\)'
+    assert_output 'hint: `ssh HOST true` must work'
 }
 
 @test "what mpirun is asked for, and --launcher-args" {
@@ -310,10 +327,30 @@ meet=("${late[@]}" 60s)
     [ "$(grep -c '"schema"' <<<"$output")" -le 1 ]
 }
 
+@test "--comm auto is mpi with any launcher but local, in run and in comm" {
+    need_mpi openmpi
+    dpbench run "${quick[@]}" --launcher mpirun --launcher-args --oversubscribe --ranks 2 --bind off -o run
+    assert_exit 0
+    assert_json run/records.jsonl '[(r["status"], r["config"]["comm"]) for r in d]' '[["ok", "mpi"]]'
+    refute_output 'node 0' # one host: its ranks need no map
+    dpbench comm --launcher mpirun --sizes 1KiB --iterations 3 --ranks 1 --bind off -o comm
+    assert_exit 0
+    assert_json comm/records.jsonl 'd[0]["comm"]["name"]' mpi
+    assert_json comm/records.jsonl 'd[0]["busbw_bytes_per_s"], d[0]["busbw_bytes_per_s_reason"]' \
+        '[null, "one rank has no bus"]'
+    assert_output 'n/a'
+    dpbench run --help
+    assert_output 'mpi with any'
+    dpbench run "${quick[@]}" --launcher mpirun --comm shm --ranks 2
+    assert_exit 2
+    assert_output 'comm shm moves bytes through memory'
+}
+
 @test "collectives alone, by mpirun" {
     need_mpi openmpi
     dpbench comm --launcher mpirun --launcher-args --oversubscribe --comm mpi --ranks 2 --sizes 1KiB \
         --iterations 3 --bind off -o comm
     assert_exit 0
     assert_json comm/records.jsonl 'd[0]["launcher"]["launcher"]' mpirun
+    assert_json comm/records.jsonl '(d[0]["world"]["ranks"], len(d[0]["world"]["hosts"]))' '[2, 1]'
 }

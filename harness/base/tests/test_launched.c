@@ -24,6 +24,8 @@ static const char *const known[] = {
         "MV2_COMM_WORLD_LOCAL_SIZE",
         "PMIX_RANK",
         "SLURM_PROCID",
+        "SLURM_JOB_ID",
+        "SLURM_STEP_ID",
         "SLURM_NTASKS",
         "SLURM_STEP_NUM_TASKS",
         "SLURM_LOCALID",
@@ -167,12 +169,47 @@ static void test_one_launcher(void **state)
                      DPB_ERR_UNAVAILABLE);
 }
 
+static void test_size_alone(void **state)
+{
+    static const struct {
+        const char *variables[VARIABLES_MAX];
+        int size;
+        const char *variable;
+    } samples[] = {
+            {{NULL}, 1, NULL},
+            {{"WORLD_SIZE=16"}, 16, "WORLD_SIZE"},
+            {{"WORLD_SIZE=16", "RANK=0"}, 1, NULL},
+            {{"PMI_SIZE=1"}, 1, NULL},
+            {{"SLURM_NTASKS=16"}, 16, "SLURM_NTASKS"},
+            {{"SLURM_NTASKS=16", "SLURM_JOB_ID=7"}, 1, NULL},
+            {{"SLURM_NTASKS=16", "SLURM_PROCID=0"}, 1, NULL},
+            {{"SLURM_NTASKS=16", "SLURM_JOB_ID=7", "SLURM_STEP_ID=0"}, 16, "SLURM_NTASKS"},
+            {{"SLURM_NTASKS=16", "SLURM_STEP_NUM_TASKS=1"}, 1, NULL},
+    };
+    char why[256] = "";
+    const char *variable;
+    int size;
+    (void)state;
+    for (size_t i = 0; i < sizeof(samples) / sizeof(samples[0]); i++) {
+        set_environment(samples[i].variables);
+        assert_int_equal(dpb_launched_size_alone(&size, &variable, why, sizeof(why)), DPB_OK);
+        assert_int_equal(size, samples[i].size);
+        assert_int_equal(variable != NULL, samples[i].variable != NULL);
+        if (variable)
+            assert_string_equal(variable, samples[i].variable);
+    }
+    set_environment((const char *const[VARIABLES_MAX]){"MV2_COMM_WORLD_SIZE=x"});
+    assert_int_equal(dpb_launched_size_alone(&size, &variable, why, sizeof(why)), DPB_ERR_MISMATCH);
+    assert_string_equal(why, "MV2_COMM_WORLD_SIZE=x is no number of processes or rank");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
             cmocka_unit_test(test_environments),
             cmocka_unit_test(test_what_cannot_be),
             cmocka_unit_test(test_one_launcher),
+            cmocka_unit_test(test_size_alone),
     };
     return DPB_RUN_TESTS(tests);
 }

@@ -202,6 +202,12 @@ dpb_status dpb_crew_check(dpb_crew *crew, char *how, size_t how_bytes)
     return crew->failed ? DPB_ERR_RANK_FAILED : DPB_OK;
 }
 
+const char *dpb_crew_remedy(const dpb_crew *crew)
+{
+    (void)crew;
+    return NULL;
+}
+
 void dpb_crew_stop(dpb_crew *crew)
 {
     /* Ranks that were told to leave, or have lost the launcher, end by themselves; a stopped one

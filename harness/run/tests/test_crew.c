@@ -145,7 +145,7 @@ static void test_ends_of_a_process(void **state)
     } samples[] = {
             {"exit 0", DPB_OK, ""},
             {"exit 3", DPB_ERR_RANK_FAILED, "mpirun exited with code 3"},
-            {"echo first; echo no slots; echo -----; exit 1", DPB_ERR_RANK_FAILED,
+            {"echo -----; echo no; echo slots; echo -----; echo later; exit 1", DPB_ERR_RANK_FAILED,
              "mpirun exited with code 1: no slots"},
             {"kill -9 $$", DPB_ERR_RANK_FAILED, "mpirun was killed by signal 9 (Killed)"},
     };
@@ -158,6 +158,42 @@ static void test_ends_of_a_process(void **state)
         assert_string_equal(how, samples[i].how);
         crew_child_stop(&child);
         assert_int_equal(child.pid, 0);
+    }
+}
+
+static void test_what_a_launcher_says(void **state)
+{
+    static const struct {
+        const char *output, *text, *remedy;
+    } samples[] = {
+            {"", "", NULL},
+            {"=====\n=   something =\n  else  \n\nlater", "something else", NULL},
+            {"warning: a\n-----\nmpirun has detected an attempt to run as root.\n\nRunning as "
+             "root is bad.\n\nWe reiterate our advice against doing so.\n-----\n",
+             "mpirun has detected an attempt to run as root.", "OMPI_ALLOW_RUN_AS_ROOT=1"},
+            {"-----\nThere are not enough slots available in the system to satisfy the 8\nslots "
+             "that were requested by the application:\n\n  dpbench\n",
+             "There are not enough slots available in the system to satisfy the 8 slots that were "
+             "requested by the application:",
+             "--oversubscribe"},
+            {"ssh: Could not resolve hostname nowhere: Name or service not known\r\n-----\nORTE "
+             "was unable to reliably start one or more daemons.\n",
+             "ssh: Could not resolve hostname nowhere: Name or service not known", "ssh HOST"},
+            {"Primary job  terminated normally\n-----\nmpirun noticed that process rank 1 with "
+             "PID 7 on node vm exited on\nsignal 9 (Killed).\n-----\n",
+             "mpirun noticed that process rank 1 with PID 7 on node vm exited on signal 9 "
+             "(Killed).",
+             NULL},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof(samples) / sizeof(samples[0]); i++) {
+        struct crew_said said = {0};
+        for (const char *c = samples[i].output; *c; c++)
+            crew_said_note(&said, c, 1);
+        assert_string_equal(crew_said_text(&said), samples[i].text);
+        assert_int_equal(said.remedy != NULL, samples[i].remedy != NULL);
+        if (said.remedy)
+            assert_non_null(strstr(said.remedy, samples[i].remedy));
     }
 }
 
@@ -388,6 +424,7 @@ int main(void)
             TEST(test_nodelists),
             TEST(test_names_of_this_host),
             TEST(test_ends_of_a_process),
+            TEST(test_what_a_launcher_says),
             TEST(test_stop_ends_the_group),
             TEST(test_environment),
             TEST(test_commands),

@@ -270,6 +270,33 @@ static void test_print_and_json(void **state)
     dpb_world_hosts_release(&hosts);
 }
 
+/* Is the map printed? */
+static bool announces(const char *hosts_text, int ranks)
+{
+    struct dpb_world_hosts hosts;
+    struct dpb_world world;
+    assert_int_equal(dpb_world_hosts_parse(hosts_text, &hosts), DPB_OK);
+    assert_int_equal(dpb_world_map(&hosts, ranks, 0, &world), DPB_OK);
+    capture_start();
+    dpb_world_announce(&world);
+    dpb_world_release(&world);
+    dpb_world_hosts_release(&hosts);
+    return strstr(captured.text, "node 0") != NULL;
+}
+
+static void test_announced_when_it_changes(void **state)
+{
+    (void)state;
+    assert_false(announces("a:8", 8));
+    assert_true(announces("a:2,b:2", 3));
+    assert_false(announces("a:2,b:2", 3));
+    assert_false(announces("a:2,b:2", 2));
+    assert_true(announces("a:2,b:2", 4));
+    assert_false(announces("a.example:2,B:2", 4));
+    assert_true(announces("a:1,b:3", 4));
+    assert_true(announces("a:1,c:3", 4));
+}
+
 /* ---- claims ---- */
 
 #define CLAIMS_MAX 16
@@ -476,6 +503,7 @@ int main(void)
             TEST(test_map),
             TEST(test_map_with_too_few_slots),
             TEST(test_print_and_json),
+            TEST(test_announced_when_it_changes),
             TEST(test_claims_make_a_world),
             TEST(test_claims_that_cannot_be),
             TEST(test_long_lists_are_cut),
