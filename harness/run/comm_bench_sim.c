@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "comm_bench_levels.h"
+#include "dpb_coll_cost.h"
 #include "dpb_log.h"
 
 /* clang-format off */
@@ -51,11 +52,68 @@ static dpb_status keep(struct comm_sim *sim, const struct comm_sim_machine *mach
     return DPB_OK;
 }
 
+static void close_machine(const struct comm_sim *sim, struct comm_sim_machine *machine)
+{
+    for (size_t i = 0; i < machine->without_count; i++) {
+        if (machine->without[i].network)
+            sim->machines->close(machine->without[i].machine);
+        free(machine->without[i].figure);
+    }
+    free(machine->without);
+    if (machine->network)
+        sim->machines->close(machine->machine);
+    free(machine->name);
+}
+
+/* `set` without its part from `from` of `length`. */
+static char *set_without(const char *set, size_t from, size_t length)
+{
+    const char *rest = set + from + length + (set[from + length] == ',');
+    const int before = (int)(from > 0 && !*rest ? from - 1 : from);
+    char *text;
+
+    return asprintf(&text, "%.*s%s", before, set, rest) < 0 ? NULL : text;
+}
+
+static dpb_status open_without(const struct comm_sim *sim, const char *set, size_t from,
+                               size_t length, struct comm_sim_machine *machine)
+{
+    struct comm_sim_without *without = &machine->without[machine->without_count++];
+    char *others = set_without(set, from, length);
+
+    *without = (struct comm_sim_without){.figure = strndup(set + from, length)};
+    const dpb_status st = without->figure && others
+                                  ? sim->machines->open(machine->name, others, &without->machine,
+                                                        &without->network)
+                                  : DPB_ERR_NO_MEMORY;
+    free(others);
+    return st;
+}
+
+static dpb_status open_machine(const struct comm_sim *sim, const struct comm_sim_options *options,
+                               struct comm_sim_machine *machine)
+{
+    const char *set = options->set;
+
+    *machine = (struct comm_sim_machine){.name = strdup(options->machine)};
+    machine->without = calloc(strlen(set) + 1, sizeof(*machine->without));
+    if (!machine->name || !machine->without)
+        return DPB_ERR_NO_MEMORY;
+    DPB_TRY(sim->machines->open(machine->name, set, &machine->machine, &machine->network));
+    for (size_t from = 0; set[from];) {
+        const size_t length = strcspn(set + from, ",");
+
+        DPB_TRY(open_without(sim, set, from, length, machine));
+        from += length + (set[from + length] == ',');
+    }
+    return DPB_OK;
+}
+
 dpb_status comm_sim_open(struct comm_sim *sim, const struct comm_sim_options *options,
                          const struct comm_sim_machine **machine)
 {
     const char *name = options->machine;
-    struct comm_sim_machine opened = {0};
+    struct comm_sim_machine opened;
     dpb_status st;
 
     for (size_t i = 0; i < sim->count; i++) {
@@ -72,12 +130,11 @@ dpb_status comm_sim_open(struct comm_sim *sim, const struct comm_sim_options *op
         dpb_error("device \"sim\": no machine profiles are known here");
         return DPB_ERR_INTERNAL;
     }
-    DPB_TRY(sim->machines->open(name, options->set, &opened.machine, &opened.network));
-    opened.name = strdup(name);
-    st = opened.name ? keep(sim, &opened) : DPB_ERR_NO_MEMORY;
+    st = open_machine(sim, options, &opened);
+    if (st == DPB_OK)
+        st = keep(sim, &opened);
     if (st < 0) {
-        sim->machines->close(opened.machine);
-        free(opened.name);
+        close_machine(sim, &opened);
         return st;
     }
     *machine = &sim->items[sim->count - 1];
@@ -86,10 +143,8 @@ dpb_status comm_sim_open(struct comm_sim *sim, const struct comm_sim_options *op
 
 void comm_sim_release(struct comm_sim *sim)
 {
-    for (size_t i = 0; i < sim->count; i++) {
-        sim->machines->close(sim->items[i].machine);
-        free(sim->items[i].name);
-    }
+    for (size_t i = 0; i < sim->count; i++)
+        close_machine(sim, &sim->items[i]);
     free(sim->items);
 }
 
@@ -143,6 +198,49 @@ static void warn_of_nodes(const struct dpb_network_time *time, int nodes, dpb_js
              "GB/s with 2 nodes, 30 with 4); measure 4");
 }
 
+static bool has_link(const struct dpb_network *network, int ranks)
+{
+    return ranks > network->ranks_per_node
+                   ? network->between.bytes_per_s > 0 && network->between.nics > 0
+                   : network->inside.bytes_per_s > 0;
+}
+
+/* At this size, at one that latencies alone decide, or at one that rates do. */
+static bool changes_times(const struct dpb_network *a, const struct dpb_network *b,
+                          enum dpb_coll_kind kind, int ranks, double bytes)
+{
+    const double sizes[] = {bytes, 1, 0x1p40};
+
+    if (!has_link(a, ranks) || !has_link(b, ranks))
+        return true;
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+        struct dpb_network_time time_a, time_b;
+
+        if (dpb_network_time(a, kind, ranks, sizes[i], &time_a) < 0 ||
+            dpb_network_time(b, kind, ranks, sizes[i], &time_b) < 0 || time_a.ns != time_b.ns)
+            return true;
+    }
+    return false;
+}
+
+static void warn_of_figures(const struct comm_sim_machine *machine, const struct comm_row *row,
+                            int ranks, double bytes, const struct dpb_network_time *time,
+                            dpb_json *warnings)
+{
+    for (size_t i = 0; i < machine->without_count; i++) {
+        const struct comm_sim_without *without = &machine->without[i];
+        char text[384];
+
+        if (changes_times(machine->network, without->network, row->kind, ranks, bytes))
+            continue;
+        snprintf(text, sizeof(text), "--set %.96s changes nothing here: %s %.160s", without->figure,
+                 time->curve_nodes > 0 ? "times are of a measured curve, from"
+                                       : "it has no part in the closed form,",
+                 time->source);
+        warn(warnings, text);
+    }
+}
+
 /* ---- records ---- */
 
 static void put_rate(dpb_json *record, const char *key, double value)
@@ -187,6 +285,25 @@ static void put_origin(const struct dpb_network_time *time, dpb_json *record)
         dpb_json_set_absent(record, "curve_nodes", "from a closed form");
 }
 
+/* No ranks that send to each other take less: all of them inside a node, whole nodes between nodes.
+ * Reduce-scatter and all-gather are half of an all-reduce. */
+static void put_least(const struct dpb_network *network, enum dpb_coll_kind kind, int ranks,
+                      int nodes, double bytes, dpb_json *record)
+{
+    const bool is_half = kind == DPB_COLL_REDUCE_SCATTER || kind == DPB_COLL_ALL_GATHER;
+    const double rate = nodes > 1 ? network->between.nics * network->between.bytes_per_s
+                                  : network->inside.bytes_per_s;
+    const double least_s = dpb_cost_lower_bound(nodes > 1 ? nodes : ranks, bytes, rate);
+
+    if (kind != DPB_COLL_ALL_REDUCE && !is_half)
+        dpb_json_set_absent(record, "least_time_ns",
+                            "known for all-reduce, reduce-scatter and all-gather");
+    else if (!(rate > 0))
+        dpb_json_set_absent(record, "least_time_ns", "the machine does not tell the link's rate");
+    else
+        dpb_json_set_real(record, "least_time_ns", 1e9 * least_s / (is_half ? 2 : 1));
+}
+
 static dpb_json *part_json(const struct comm_sim_machine *machine)
 {
     dpb_json *json = dpb_json_object();
@@ -215,9 +332,11 @@ dpb_status comm_sim_put(const struct comm_sim_machine *machine, const struct com
     comm_levels_simulated(row, (int)ranks, per_node, time.source, &levels);
     comm_levels_put(&levels, time.ns, record);
     put_times(&time, bytes, factor, record);
+    put_least(network, row->kind, (int)ranks, nodes, bytes, record);
     put_origin(&time, record);
     warn_of_nodes(&time, nodes, warnings);
     warn_of_busbw(network, row, (int)ranks, nodes, time.busbw_bytes_per_s, warnings);
+    warn_of_figures(machine, row, (int)ranks, bytes, &time, warnings);
     dpb_json_set(record, "warnings", warnings);
     return DPB_OK;
 }

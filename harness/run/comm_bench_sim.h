@@ -25,6 +25,13 @@ struct comm_sim {
         char *name;
         void *machine;
         const struct dpb_network *network;
+        /* Of every figure that is set, the machine as it would be without that. */
+        struct comm_sim_without {
+            char *figure; /* "inside.rate=600GB/s" */
+            void *machine;
+            const struct dpb_network *network;
+        } * without;
+        size_t without_count;
     } * items;
     size_t count;
 };

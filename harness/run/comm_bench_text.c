@@ -55,7 +55,7 @@ static void append_columns(const dpb_json *record, struct dpb_str *out)
                     "#        (B)    (elements)                             (us)  (GB/s)  (GB/s)  "
                     "             (us)       (us)       (us)%s\n",
                     has_nodes(record) ? "  between  inside" : "",
-                    is_simulated(record) ? "  origin" : "",
+                    is_simulated(record) ? "  x least  origin" : "",
                     has_nodes(record) ? "   (GB/s)  (GB/s)" : "");
 }
 
@@ -104,12 +104,13 @@ static void append_number(struct dpb_str *out, double value, int width)
     dpb_str_appendf(out, "  %*s", width, text);
 }
 
-/* "extrapolated x4" */
+/* How many times the least possible, and "extrapolated x4". */
 static void append_origin(const dpb_json *record, struct dpb_str *out)
 {
     const double by = real_at(record, "extrapolated_by");
     if (!is_simulated(record))
         return;
+    append_number(out, real_at(record, "time_ns/mean") / real_at(record, "least_time_ns"), 7);
     dpb_str_appendf(out, "  %s", text_at(record, "origin"));
     if (!isnan(by))
         dpb_str_appendf(out, " x%.*f", by < 10 ? 1 : 0, by);

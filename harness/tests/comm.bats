@@ -199,6 +199,13 @@ short=(--sizes "64B,1MB" --iterations 5)
     assert_json out/records.jsonl '[r["extrapolated_by"] for r in d if r["size_bytes"] == 2**30 and r["ranks"] == 64]' '[2.0]'
     assert_json out/records.jsonl 'all(r["wrong"] is None and r["samples_ns"] is None and r["algbw_bytes_per_s"] > 0 for r in d)' true
     [ "$(tail -n 1 out.csv | cut -d, -f24-26)" = 'true,"aws-p4d",extrapolated' ]
+    # 2 nodes with four NICs of 12.5 GB/s: one S/B, and a ring over 16 ranks would send 15/8 of that
+    assert_output 'inside +x least +origin$'
+    assert_json out/records.jsonl '[round(r["least_time_ns"]) for r in d if r["ranks"] == 16]' '[524288, 21474836]'
+    assert_json out/records.jsonl 'all(r["time_ns"]["mean"] > r["least_time_ns"] for r in d)' true
+    dpbench comm --device sim --machine aws-p4d --ranks 8 --collective all-gather,broadcast --sizes 1GiB -o half
+    assert_exit 0
+    assert_json half/records.jsonl '[r["least_time_ns"] and round(r["least_time_ns"]) for r in d]' '[3131747, null]'
 }
 
 @test "comm --device sim: what to be careful with is said: busbw above the link, 2 nodes for more" {
@@ -237,6 +244,19 @@ END
     slower=$(cat a/records.jsonl b/records.jsonl |
         python3 -c 'import json, sys; a, b = (json.loads(l)["time_ns"]["mean"] for l in sys.stdin); print(b > a)')
     [ "$slower" = True ]
+    refute_output 'changes nothing'
+    # a curve was measured for these, and the memory has no part in any
+    dpbench comm --device sim --machine dgx-a100 --ranks 8 --sizes 1MiB,1GiB -o e \
+        --set inside.rate=900GB/s,memory-rate=1TB/s
+    assert_exit 0
+    [ "$(grep -c 'warning: --set inside.rate=900GB/s changes nothing here: times are of a measured curve, from' <<<"$output")" -eq 1 ]
+    assert_output 'warning: --set memory-rate=1TB/s changes nothing here'
+    assert_json e/records.jsonl '[len(r["warnings"]) for r in d]' '[2, 2]'
+    # figures without which there would be no link
+    dpbench comm --device sim --machine mi300x --ranks 16 --sizes 1MiB -o f \
+        --set between.nics=8,between.rate=400Gbps
+    assert_exit 0
+    refute_output 'no link|changes nothing'
     dpbench comm "${sizes[@]}" --set inside.latency -o c
     assert_exit 2
     assert_output '"inside.latency" is not figure=value'
