@@ -38,6 +38,15 @@ static void cast(void *from, enum dpb_dtype from_dtype, void *to, enum dpb_dtype
     assert_int_equal(dpb_reference_op(DPB_OP_CAST, &args), DPB_OK);
 }
 
+void op_half_need(enum dpb_op op)
+{
+    if (dpb_device_get_ops(cpu_pair[0])->op_supported(cpu_pair[0], op, op_half.dtype))
+        return;
+    print_message("%s: not in %s on this machine\n", dpb_op_text(op),
+                  dpb_dtype_text(op_half.dtype));
+    skip();
+}
+
 void op_half_round(float *values, int64_t numel)
 {
     uint16_t *narrow = malloc((size_t)numel * sizeof(*narrow));

@@ -85,6 +85,7 @@ static void check_conv(const struct conv_case *s)
 static void test_conv(void **state)
 {
     (void)state;
+    op_half_need(DPB_OP_CONV_FWD);
     for (int i = 0; i < PART_COUNT(conv_cases); i++)
         check_conv(&conv_cases[i]);
 }
