@@ -20,7 +20,8 @@ struct member {
     const struct crew_rank *rank;
     struct crew_child child;
     struct dpb_str inbox;
-    bool at_work; /* the driver waits to be told how it ended */
+    int64_t launch; /* the driver's number of the last one */
+    bool at_work;   /* the driver waits to be told how it ended */
     bool over;
     dpb_status verdict;
 };
@@ -62,6 +63,7 @@ static void tell_end(struct member *m, dpb_status ended, const char *how)
 {
     dpb_json *message = dpb_json_object();
     dpb_json_set_string(message, "type", "ended");
+    dpb_json_set_int(message, "launch", m->launch);
     dpb_json_set_int(message, "status", ended);
     dpb_json_set_string(message, "how", how);
     (void)dpb_message_send(m->fd, message); /* a driver that is gone is seen by reading */
@@ -81,6 +83,7 @@ static void take(struct member *m, const dpb_json *message)
         tell_end(m, DPB_OK, "");
     } else if (strcmp(type, "launch") == 0 && m->rank->launched.rank < ranks) {
         const char *address = dpb_json_as_string(dpb_json_get(message, "address"), "");
+        m->launch = dpb_json_as_int(dpb_json_get(message, "launch"), 0);
         m->at_work = true;
         dpb_status st = crew_rank_start(m->rank, &m->child, ranks, address);
         if (st < 0)

@@ -11,6 +11,7 @@
 #include "dpb_claim.h"
 #include "dpb_clock.h"
 #include "dpb_log.h"
+#include "open_files.h"
 
 #define POLL_MS     20
 #define DOOR_FDS    64
@@ -22,6 +23,7 @@ struct member {
     int fd; /* -1: gone */
     struct dpb_str inbox;
     bool claimed;
+    bool repeats; /* another has claimed the same rank before */
     bool at_work;
     struct dpb_world_claim claim;
 };
@@ -33,6 +35,7 @@ struct crew_started {
     struct member *member; /* in the order in which they came; the first is this process */
     int count, room;
     struct dpb_world world;
+    int64_t launch; /* its number */
     bool own_at_work;
     dpb_status failed; /* how the launch's first failure ended */
     char how[CREW_HOW_BYTES];
@@ -75,6 +78,14 @@ static void part_with(struct member *m)
     dpb_str_release(&m->inbox);
 }
 
+static bool is_claimed(const struct crew_started *s, int rank)
+{
+    for (int i = 0; i < s->count; i++)
+        if (s->member[i].claimed && s->member[i].claim.rank == rank)
+            return true;
+    return false;
+}
+
 static void read_claims(struct crew_started *s)
 {
     for (int i = 1; i < s->count; i++) {
@@ -86,20 +97,13 @@ static void read_claims(struct crew_started *s)
         dpb_status taken = dpb_inbox_take(&m->inbox, &json);
         if (taken == DPB_OK) {
             dpb_claim_from_json(json, &m->claim);
+            m->repeats = is_claimed(s, m->claim.rank);
             m->claimed = true;
             dpb_json_free(json);
         } else if (taken < 0 || open != DPB_OK) {
             part_with(m); /* it may come again */
         }
     }
-}
-
-static const struct dpb_world_claim *find_claim(const struct crew_started *s, int rank, int from)
-{
-    for (int i = from; i < s->count; i++)
-        if (s->member[i].claimed && s->member[i].claim.rank == rank)
-            return &s->member[i].claim;
-    return NULL;
 }
 
 static int count_claims(const struct crew_started *s)
@@ -125,7 +129,7 @@ static dpb_status say_missing(const struct crew_started *s, int size)
     struct dpb_str list = {0};
     int missing = 0;
     for (int r = 0; r < size; r++)
-        if (!find_claim(s, r, 0) && missing++ < LISTED_MAX)
+        if (!is_claimed(s, r) && missing++ < LISTED_MAX)
             dpb_str_appendf(&list, "%s%d", missing > 1 ? ", " : "", r);
     if (missing > LISTED_MAX)
         dpb_str_appendf(&list, " and %d more", missing - LISTED_MAX);
@@ -152,8 +156,8 @@ static dpb_status gather(struct crew_started *s, const struct crew_opening *open
         if (claims > size || (complete_ns > 0 && now_ns - complete_ns > EXTRA_NS))
             return DPB_OK;
         for (int i = 1; i < s->count; i++)
-            if (s->member[i].claimed && find_claim(s, s->member[i].claim.rank, i + 1))
-                return DPB_OK; /* twice the same: the others will not come */
+            if (s->member[i].repeats)
+                return DPB_OK; /* the one whose rank it is will not come */
         if (opening->interrupted && *opening->interrupted)
             return DPB_ERR_INTERRUPTED;
         if (now_ns >= opening->deadline_ns)
@@ -191,6 +195,7 @@ static dpb_status be_driver(dpb_crew *crew, const struct crew_opening *opening)
 {
     struct crew_started *s = crew->started;
     int listen_fd = -1;
+    DPB_TRY(open_files_allow(opening->launched.size, 1));
     DPB_TRY(claim_rank_zero(s, opening));
     DPB_TRY(crew_meeting_host(&s->meeting, &crew->options, &listen_fd));
     crew->token = s->meeting.token;
@@ -254,6 +259,7 @@ dpb_status crew_started_start(dpb_crew *crew, int ranks, const struct dpb_net_ad
         s->member[i].at_work = s->member[i].claim.rank < ranks;
     dpb_json *message = dpb_json_object();
     dpb_json_set_string(message, "type", "launch");
+    dpb_json_set_int(message, "launch", ++s->launch);
     dpb_json_set_string(message, "address", where);
     dpb_json_set_int(message, "ranks", ranks);
     tell_all(s, message);
@@ -271,16 +277,26 @@ static void note_failure(struct crew_started *s, dpb_status st, const char *how)
     snprintf(s->how, sizeof(s->how), "%s", how);
 }
 
+/* A rank that ends while it is told to stop is told of twice: the second time may come when the
+ * next launch is at work. */
+static void take_end(struct crew_started *s, struct member *m, const dpb_json *message)
+{
+    char how[CREW_HOW_BYTES];
+    if (dpb_json_as_int(dpb_json_get(message, "launch"), 0) != s->launch)
+        return;
+    m->at_work = false;
+    snprintf(how, sizeof(how), "%.400s on %.80s",
+             dpb_json_as_string(dpb_json_get(message, "how"), ""), m->claim.host);
+    note_failure(s, (dpb_status)dpb_json_as_int(dpb_json_get(message, "status"), DPB_OK), how);
+}
+
 static void hear(struct crew_started *s, struct member *m)
 {
     dpb_json *message = NULL;
     char how[CREW_HOW_BYTES];
     dpb_status open = dpb_inbox_fill(m->fd, &m->inbox), taken;
     while ((taken = dpb_inbox_take(&m->inbox, &message)) == DPB_OK) {
-        m->at_work = false;
-        snprintf(how, sizeof(how), "%.400s on %.80s",
-                 dpb_json_as_string(dpb_json_get(message, "how"), ""), m->claim.host);
-        note_failure(s, (dpb_status)dpb_json_as_int(dpb_json_get(message, "status"), DPB_OK), how);
+        take_end(s, m, message);
         dpb_json_free(message);
         message = NULL;
     }

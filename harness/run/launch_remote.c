@@ -5,7 +5,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include "dpb_claim.h"
@@ -15,12 +14,12 @@
 #include "dpb_units.h"
 #include "launch_clock.h"
 #include "launch_gather.h"
+#include "open_files.h"
 
 #define LOST_GRACE_NS 3000000000ll /* for the crew's launcher to say how a rank ended */
 #define CLOSE_NS      5000000000ll /* after its result, for a rank to close its parts, */
 #define LEAVE_NS      5000000000ll /* and to end */
-#define OTHER_FILES   128
-#define SILENT_BEATS  6 /* after which a rank may be stopped */
+#define SILENT_BEATS  6            /* after which a rank may be stopped */
 
 struct remote {
     struct launch_gathering gathering;
@@ -76,22 +75,6 @@ static dpb_status send_job(struct launch *l, const struct remote *own, int r)
     return st;
 }
 
-/* A socket per rank, and some more; a user may raise the limit up to the hard one. */
-static dpb_status make_room_for_sockets(int ranks)
-{
-    const rlim_t needed = 2 * (rlim_t)ranks + OTHER_FILES; /* ranks, and where they meet */
-    struct rlimit limit;
-    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= needed)
-        return DPB_OK;
-    limit.rlim_cur = needed < limit.rlim_max ? needed : limit.rlim_max;
-    if (setrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur == needed)
-        return DPB_OK;
-    dpb_error("%d ranks need %llu open files here, and the limit is %llu", ranks,
-              (unsigned long long)needed, (unsigned long long)limit.rlim_max);
-    dpb_log_hint("raise the limit on open files (ulimit -n)");
-    return DPB_ERR_UNAVAILABLE;
-}
-
 static dpb_status make_room(struct launch *l, struct remote **made)
 {
     const size_t ranks = (size_t)l->config->ranks;
@@ -110,11 +93,24 @@ static dpb_status make_room(struct launch *l, struct remote **made)
     return DPB_OK;
 }
 
-static dpb_status measure_clocks(struct launch *l, struct remote *own)
+/* They are alike (dpb_world_check()). Frames and messages are those of one build. */
+static dpb_status check_build(struct launch *l, const struct remote *own,
+                              const struct dpb_world_claim *self)
 {
-    struct dpb_world_claim self;
-    DPB_TRY(dpb_claim_self(&self));
-    own->clocks = launch_clocks_new(own->claim, l->config->ranks, &self);
+    char name[LAUNCH_NAME_BYTES];
+    if (strcmp(own->claim[0].build, self->build) == 0)
+        return DPB_OK;
+    launch_say(l, "%s%s run%s another dpbench than this process", launch_name(l, 0, name),
+               l->config->ranks > 1 ? " and all others" : "", l->config->ranks > 1 ? "" : "s");
+    dpb_error("%s", l->result->reason);
+    dpb_log_hint("install one build on all hosts, this one included");
+    return DPB_ERR_UNAVAILABLE;
+}
+
+static dpb_status measure_clocks(struct launch *l, struct remote *own,
+                                 const struct dpb_world_claim *self)
+{
+    own->clocks = launch_clocks_new(own->claim, l->config->ranks, self);
     if (!own->clocks)
         return DPB_ERR_NO_MEMORY;
     return launch_clocks_measure(l, own->clocks, LAUNCH_CLOCK_START);
@@ -126,7 +122,9 @@ static dpb_status start(struct launch *l)
     struct remote *own;
     struct dpb_net_address address;
     struct dpb_net_token token;
-    DPB_TRY(make_room_for_sockets(config->ranks));
+    struct dpb_world_claim self;
+    DPB_TRY(dpb_claim_self(&self));
+    DPB_TRY(open_files_allow(config->ranks, 2)); /* its channel, and where ranks meet */
     DPB_TRY(make_room(l, &own));
     DPB_TRY(dpb_crew_map(config->crew, config->ranks, config->ranks_per_node, &own->expected));
     own->gathering.expected = own->expected.ranks > 0 ? &own->expected : NULL;
@@ -135,9 +133,10 @@ static dpb_status start(struct launch *l)
     DPB_TRY(launch_gather(l, &own->gathering, own->claim, &own->world));
     for (int r = 0; r < config->ranks; r++)
         l->rank[r].host = own->world.place[r].host;
+    DPB_TRY(check_build(l, own, &self));
     l->result->world = dpb_world_json(&own->world);
     dpb_world_announce(&own->world);
-    DPB_TRY(measure_clocks(l, own));
+    DPB_TRY(measure_clocks(l, own, &self));
     for (int r = 0; r < config->ranks; r++)
         DPB_TRY(send_job(l, own, r));
     return DPB_OK;

@@ -12,6 +12,7 @@ enum crew_fault {
     CREW_ONE_TWICE,   /* the last rank says that it is the one before */
     CREW_SINGLETONS,  /* every rank was told that it is alone */
     CREW_STRANGER,    /* somebody with another token comes first */
+    CREW_OTHER_BUILD, /* all ranks run another binary than the launcher */
     CREW_OTHER_CLOCK, /* rank 1 is in a time name space 1000 s ahead */
     CREW_CUT,         /* rank 1 is connected through another process, which ends after the job */
     CREW_HUSHED       /* the same, but it goes silent */

@@ -10,6 +10,8 @@
 #include <unistd.h>
 
 #include "../../base/tests/log_capture.h"
+#include "dpb_channel.h"
+#include "dpb_claim.h"
 #include "dpb_clock.h"
 #include "dpb_crew.h"
 #include "dpb_launcher.h"
@@ -209,6 +211,74 @@ static void test_a_process_that_is_gone(void **state)
     assert_int_equal(waitpid(others[2], &status, 0), others[2]);
 }
 
+/* Rank 1 by hand: it tells the driver twice how a launch ended, the second time in the next one. */
+static _Noreturn void tell_twice(void)
+{
+    char path[256], where[DPB_NET_ADDRESS_BYTES], secret[DPB_NET_TOKEN_TEXT], why[256];
+    struct dpb_net_address address;
+    struct dpb_net_token token;
+    struct dpb_world_claim claim;
+    dpb_json *message = NULL;
+    FILE *file;
+    int fd = -1, read = 0;
+    snprintf(path, sizeof(path), "%s/meet", folder);
+    while (read != 2) {
+        file = fopen(path, "r");
+        read = file ? fscanf(file, "%271s %64s", where, secret) : 0;
+        if (file)
+            fclose(file);
+    }
+    setenv("RANK", "1", 1);
+    setenv("WORLD_SIZE", "2", 1);
+    bool well = dpb_net_address_parse(where, -1, &address, why, sizeof(why)) == DPB_OK &&
+                dpb_net_token_from_text(secret, &token) == DPB_OK &&
+                dpb_net_connect(&address, &token, "member", dpb_clock_now_ns() + 60000000000ll,
+                                &fd) == DPB_OK &&
+                dpb_claim_self(&claim) == DPB_OK;
+    snprintf(claim.settings, sizeof(claim.settings), "same");
+    dpb_json *json = dpb_claim_to_json(&claim);
+    well = well && dpb_message_send(fd, json) == DPB_OK;
+    dpb_json *ended = dpb_json_object();
+    dpb_json_set_string(ended, "type", "ended");
+    dpb_json_set_int(ended, "status", DPB_OK);
+    for (int launch = 1; well && launch <= 2; launch++) {
+        well = dpb_message_receive(fd, &message) == DPB_OK;
+        if (launch == 2) {
+            well = well && dpb_message_send(fd, ended) == DPB_OK;
+            dpb_clock_sleep_until_ns(dpb_clock_now_ns() + 300000000);
+            note("ranks", "late");
+        }
+        dpb_json_set(ended, "launch", dpb_json_copy(dpb_json_get(message, "launch")));
+        well = well && dpb_message_send(fd, ended) == DPB_OK;
+        dpb_json_free(message);
+    }
+    well = well && dpb_message_receive(fd, &message) == DPB_OK; /* the end */
+    _exit(well ? 0 : 9);
+}
+
+static void test_an_end_of_an_earlier_launch(void **state)
+{
+    char how[256] = "";
+    int status = 0;
+    (void)state;
+    dpb_crew *crew = NULL;
+    dpb_status verdict = DPB_OK;
+    const pid_t other = fork();
+    if (other == 0)
+        tell_twice();
+    assert_int_equal(open_crew(0, 2, "same", &crew, &verdict), DPB_OK);
+    for (int launch = 1; launch <= 2; launch++) {
+        assert_int_equal(count_notes("late"), 0);
+        start(crew, 2, ENDS);
+        assert_int_equal(wait_for_end(crew, how, sizeof(how)), DPB_OK);
+        dpb_crew_stop(crew);
+    }
+    assert_int_equal(count_notes("late"), 1);
+    dpb_crew_close(crew, DPB_OK);
+    assert_int_equal(waitpid(other, &status, 0), other);
+    assert_int_equal(status, 0);
+}
+
 /* Without its driver a process ends by itself, and its rank with it. */
 static void test_a_driver_that_is_gone(void **state)
 {
@@ -257,7 +327,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
             TEST(test_launches_of_all_and_of_some), TEST(test_a_rank_that_fails_is_named),
             TEST(test_stop_ends_all_ranks),         TEST(test_a_process_that_is_gone),
-            TEST(test_a_driver_that_is_gone),
+            TEST(test_an_end_of_an_earlier_launch), TEST(test_a_driver_that_is_gone),
     };
     if (argc > 1 && strcmp(argv[1], DPB_WORKER_VERB) == 0)
         return be_a_rank();

@@ -388,6 +388,15 @@ static void test_silent_singletons(void **state)
     dpb_launch_result_release(&o.result);
 }
 
+static void test_ranks_of_another_build(void **state)
+{
+    (void)state;
+    struct outcome o = launch_with(CREW_OTHER_BUILD, "ok", NULL);
+    assert_int_equal(o.st, DPB_ERR_UNAVAILABLE);
+    assert_non_null(strstr(o.result.reason, "run another dpbench than this process"));
+    dpb_launch_result_release(&o.result);
+}
+
 static void test_cut_connection(void **state)
 {
     (void)state;
@@ -524,6 +533,7 @@ int main(int argc, char **argv)
             cmocka_unit_test(test_rank_that_never_comes_is_named),
             cmocka_unit_test(test_rank_that_comes_twice),
             cmocka_unit_test(test_silent_singletons),
+            cmocka_unit_test(test_ranks_of_another_build),
             cmocka_unit_test(test_cut_connection),
             cmocka_unit_test(test_silent_network),
             cmocka_unit_test(test_other_clock_is_measured),
