@@ -38,7 +38,7 @@
 extern "C" {
 #endif
 
-#define DPB_DEVICE_OPS_VERSION 2
+#define DPB_DEVICE_OPS_VERSION 3
 #define DPB_TENSOR_RANK_MAX    5
 
 struct dpb_tensor {
@@ -410,6 +410,12 @@ struct dpb_device_config {
     const void *options; /* the device's own option struct, NULL when it has none */
 };
 
+/* Memory of a device that is not open. */
+struct dpb_device_room {
+    char name[128]; /* which one it is: "GPU 1, NVIDIA H200, 0000:43:00.0" */
+    int64_t free_bytes, total_bytes;
+};
+
 enum dpb_device_flags {
     DPB_DEVICE_VIRTUAL_TIME = 1 << 0, /* sim: results are "simulated" */
     DPB_DEVICE_ACCELERATOR = 1 << 1   /* computes beside the host, in memory of its own */
@@ -427,6 +433,10 @@ struct dpb_device_ops {
 
     dpb_status (*open)(const struct dpb_device_config *config, dpb_device **device);
     void (*close)(dpb_device *device);
+
+    /* Optional: memory of the device that open() would take with this configuration, looked up
+     * without opening it: nothing is taken of it. DPB_ERR_UNAVAILABLE, not logged: nobody tells. */
+    dpb_status (*room)(const struct dpb_device_config *config, struct dpb_device_room *room);
 
     /* Describe the opened device for the record: name, isa, threads, cores, library versions. The
      * caller owns the value. */

@@ -130,8 +130,9 @@ static dpb_status list_parts(const struct dpb_registry *registry, const char *ki
 /* A workload as one rank trains it when nothing else is asked for. */
 struct workload_row {
     const struct dpb_workload_ops *ops;
-    int64_t parameters, own_table_elements, fwd_flops, batch, limit_bytes;
+    int64_t parameters, own_table_elements, fwd_flops, batch;
     struct dpb_memory memory;
+    struct dpb_memory_limits limits;
 };
 
 static dpb_status describe(const struct dpb_registry *registry, const struct dpb_workload_ops *ops,
@@ -151,9 +152,9 @@ static dpb_status describe(const struct dpb_registry *registry, const struct dpb
                 .own_table_elements = dpb_model_own_table_elements(model),
                 .fwd_flops = 2 * dpb_model_fwd_macs_per_sample(model),
                 .batch = e->batch_per_rank,
-                .limit_bytes = dpb_memory_limit(config),
         };
         dpb_memory_predict(registry, config, &row->memory);
+        st = dpb_memory_limits_of(registry, config, 1, &row->limits);
     }
     dpb_config_free(config);
     return st;
@@ -172,7 +173,7 @@ static dpb_json *workload_json(const struct workload_row *row)
     dpb_json_set_int(json, "batch_per_rank", row->batch);
     dpb_json_set_bool(json, "bf16", (row->ops->flags & DPB_WORKLOAD_MIXED) != 0);
     dpb_json_set_bool(json, "sync_bn", (row->ops->flags & DPB_WORKLOAD_BATCH_STATISTICS) != 0);
-    dpb_memory_to_json(&row->memory, row->limit_bytes, memory);
+    dpb_memory_to_json(&row->memory, &row->limits, memory);
     dpb_json_set(json, "memory", memory);
     return json;
 }

@@ -267,7 +267,7 @@ static bool ended_in_sync(const struct dpb_launch_result *result)
 static dpb_json *predicted_memory(const struct dpb_cell_outcome *o)
 {
     dpb_json *memory = dpb_json_object();
-    dpb_memory_to_json(o->memory, o->memory_limit_bytes, memory);
+    dpb_memory_to_json(o->memory, o->memory_limits, memory);
     return memory;
 }
 

@@ -510,6 +510,25 @@ static dpb_status check_parts(const struct bench *b, dpb_config *config)
     return place(b, config);
 }
 
+/* Buffers of an accelerator's memory. */
+static dpb_status check_device_memory(const struct bench *b, const struct dpb_comm_bench_options *o,
+                                      const dpb_config *config, int64_t bytes)
+{
+    const struct dpb_memory_device which = {o->device, dpb_config_struct(config, "device"),
+                                            (int)(b->config->crew ? o->ranks_per_node : o->ranks)};
+    struct dpb_device_room room;
+    char each[DPB_UNIT_TEXT_BYTES], free_text[DPB_UNIT_TEXT_BYTES];
+    DPB_TRY(dpb_memory_device_room(b->config->registry, &which, &room));
+    if (bytes <= room.free_bytes)
+        return DPB_OK;
+    dpb_human_size((double)bytes, 3, each, sizeof(each));
+    dpb_human_size((double)room.free_bytes, 3, free_text, sizeof(free_text));
+    dpb_error("memory: a rank's buffers of %s do not fit into the %s that %s has free", each,
+              free_text, room.name);
+    dpb_log_hint("give smaller --sizes; nvidia-smi shows who else has memory there");
+    return DPB_ERR_NO_MEMORY;
+}
+
 /* Parts that are not there, and buffers that do not fit, are found before anything is made. */
 static dpb_status preflight(const struct bench *b)
 {
@@ -524,6 +543,7 @@ static dpb_status preflight(const struct bench *b)
         if (is_sim(b->cells[i].config))
             continue;
         DPB_TRY(check_parts(b, b->cells[i].config));
+        DPB_TRY(check_device_memory(b, o, b->cells[i].config, most_bytes));
         if (most_bytes <= limit_bytes / o->ranks)
             continue;
         char each[DPB_UNIT_TEXT_BYTES], limit[DPB_UNIT_TEXT_BYTES];

@@ -33,7 +33,7 @@ struct dpb_cell_outcome {
     dpb_status status;               /* of the launch that counts */
     bool skipped;                    /* never launched; the result's reason says why */
     const struct dpb_memory *memory; /* as predicted */
-    int64_t memory_limit_bytes;
+    const struct dpb_memory_limits *memory_limits;
     bool is_virtual;          /* simulated: `sections`, and no rank has reported */
     const dpb_json *sections; /* dpb_simulator.run(); NULL where it failed */
     const struct dpb_launch_result *result;

@@ -49,6 +49,16 @@ struct dpb_memory {
     int64_t rank_bytes;                        /* resident in one rank: the known parts */
     int64_t total_bytes;                       /* of all ranks, what they share counted once */
     bool at_least;                             /* some part is not known */
+    /* With an accelerator that has memory of its own, what lies there (parts up to WORKSPACE) is in
+     * neither of the sums above, which are the host's, but in these. */
+    bool has_device;
+    int64_t device_bytes; /* of one rank: the known parts */
+};
+
+/* What there is for it. */
+struct dpb_memory_limits {
+    int64_t host_bytes;            /* for all ranks; INT64_MAX: nothing tells */
+    struct dpb_device_room device; /* where least is free; free_bytes INT64_MAX: as above */
 };
 
 /* What the step engine's memory and plan depend on, of a resolved cell; `shape` borrows `optimizer`
@@ -69,21 +79,42 @@ int64_t dpb_memory_available(const char *root);
 /* What a cell may use: its --memory-limit, or what is available now. */
 int64_t dpb_memory_limit(const dpb_config *config);
 
-/* The same, or, where ranks are simulated, the memory of one accelerator: each has its own, and a
- * prediction is then of one rank. Errors of the machine profile, logged. */
-dpb_status dpb_memory_limit_of(const struct dpb_registry *registry, const dpb_config *config,
-                               int64_t *limit_bytes);
+/* The same, and what the accelerators of `ranks_here` ranks on this machine have free, those of
+ * other machines being taken to be like them. Where ranks are simulated, the memory of one
+ * accelerator: each has its own, and a prediction is then of one rank. Errors of the machine
+ * profile and of choosing accelerators, logged. */
+dpb_status dpb_memory_limits_of(const struct dpb_registry *registry, const dpb_config *config,
+                                int ranks_here, struct dpb_memory_limits *limits);
 
-/* Why a cell does not fit, with the arithmetic: "memory: 2 ranks need ..."; appended to `out`. */
-void dpb_memory_refusal(const struct dpb_memory *memory, int64_t limit_bytes, struct dpb_str *out);
+/* An accelerator of `ranks_here` ranks on this machine. */
+struct dpb_memory_device {
+    const char *name;
+    const void *options; /* as dpb_device_config.options */
+    int ranks_here;
+};
+
+/* The device with least free memory, of those that the ranks would open; free_bytes INT64_MAX where
+ * it computes in the host's, is simulated, or nothing tells. Logged. */
+dpb_status dpb_memory_device_room(const struct dpb_registry *registry,
+                                  const struct dpb_memory_device *which,
+                                  struct dpb_device_room *room);
+
+bool dpb_memory_fits(const struct dpb_memory *memory, const struct dpb_memory_limits *limits);
+
+/* Why a cell does not fit, with the arithmetic: "memory: 2 ranks need ...", or, where it is the
+ * accelerator's, "memory: a rank needs ... of its GPU"; appended to `out`. */
+void dpb_memory_refusal(const struct dpb_memory *memory, const struct dpb_memory_limits *limits,
+                        struct dpb_str *out);
 
 /* Every cell of the plan must fit: DPB_ERR_NO_MEMORY for the first that does not, logged with the
  * arithmetic and the remedy. */
 dpb_status dpb_memory_check_plan(const struct dpb_registry *registry, const struct dpb_plan *plan);
 
 /* "predicted_bytes", "predicted" {a part each}, "predicted_total_bytes", "predicted_at_least" and
- * "limit_bytes" of a record's "memory". */
-void dpb_memory_to_json(const struct dpb_memory *memory, int64_t limit_bytes, dpb_json *json);
+ * "limit_bytes" of a record's "memory"; with an accelerator "predicted_device_bytes",
+ * "device_free_bytes" and "device" (which one) besides. */
+void dpb_memory_to_json(const struct dpb_memory *memory, const struct dpb_memory_limits *limits,
+                        dpb_json *json);
 
 #ifdef __cplusplus
 }

@@ -25,7 +25,7 @@ extern "C" {
 
 /* Changes with every struct that crosses the border: the tables of parts, their configurations, the
  * two below. A module of another number is refused. */
-#define DPB_MODULE_ABI   2
+#define DPB_MODULE_ABI   3
 #define DPB_MODULE_FILE  "libdpbench_cuda.so"
 #define DPB_MODULE_ENTRY "dpb_module_entry"
 

@@ -409,11 +409,11 @@ static dpb_status launch_traced(struct driver *d, const struct dpb_plan_cell *ce
 }
 
 /* A cell that cannot fit is recorded without being launched; the others go on. */
-static dpb_status refuse(const struct dpb_memory *memory, int64_t limit_bytes,
+static dpb_status refuse(const struct dpb_memory *memory, const struct dpb_memory_limits *limits,
                          struct dpb_launch_result *result)
 {
     struct dpb_str reason = {0};
-    dpb_memory_refusal(memory, limit_bytes, &reason);
+    dpb_memory_refusal(memory, limits, &reason);
     snprintf(result->reason, sizeof(result->reason), "%s", reason.text ? reason.text : "memory");
     dpb_str_release(&reason);
     return DPB_ERR_NO_MEMORY;
@@ -448,17 +448,19 @@ static dpb_status run_virtual(struct driver *d, const struct dpb_plan_launch *la
 }
 
 /* Of all hosts of a crew: the others are taken to be like this one. */
-static dpb_status memory_limit(const struct driver *d, const dpb_config *config,
-                               int64_t *limit_bytes)
+static dpb_status memory_limits(const struct driver *d, const dpb_config *config,
+                                struct dpb_memory_limits *limits)
 {
     const struct dpb_experiment *e = dpb_config_struct(config, "experiment");
     struct dpb_world world = {0};
-    DPB_TRY(dpb_memory_limit_of(d->config->registry, config, limit_bytes));
     if (d->config->crew)
         DPB_TRY(dpb_crew_map(d->config->crew, (int)e->ranks, asked_per_node(config), &world));
-    if (world.nodes > 1 && *limit_bytes < INT64_MAX / world.nodes)
-        *limit_bytes *= world.nodes;
+    const int nodes = world.nodes;
+    const int ranks_here = nodes > 0 ? world.node[0].slots : (int)e->ranks;
     dpb_world_release(&world);
+    DPB_TRY(dpb_memory_limits_of(d->config->registry, config, ranks_here, limits));
+    if (nodes > 1 && limits->host_bytes < INT64_MAX / nodes)
+        limits->host_bytes *= nodes;
     return DPB_OK;
 }
 
@@ -483,17 +485,17 @@ static dpb_status run_launch(struct driver *d, size_t n)
     struct dpb_attempt attempts[ATTEMPTS_MAX] = {{NAN, NAN, NAN, NAN}};
     struct dpb_launch_result result = {0};
     struct dpb_memory memory;
-    int64_t memory_limit_bytes = INT64_MAX;
+    struct dpb_memory_limits limits = {INT64_MAX, {.free_bytes = INT64_MAX}};
     int count = 0, used = 0;
     bool interrupted = false;
     const bool is_virtual = dpb_registry_is_virtual(d->config->registry, e->device);
     dpb_json *sections = NULL;
     dpb_memory_predict(d->config->registry, cell->config, &memory);
-    dpb_status launched = memory_limit(d, cell->config, &memory_limit_bytes);
+    dpb_status launched = memory_limits(d, cell->config, &limits);
     if (launched == DPB_OK)
         launched = dpb_ability_check(d->config->registry, cell->config, result.reason,
                                      sizeof(result.reason));
-    const bool fits = memory.total_bytes <= memory_limit_bytes;
+    const bool fits = dpb_memory_fits(&memory, &limits);
     const bool skipped = launched == DPB_ERR_UNSUPPORTED || (launched == DPB_OK && !fits);
     d->progress.label = cell->label;
     d->progress.repeat = plan->order[n].repeat;
@@ -501,7 +503,7 @@ static dpb_status run_launch(struct driver *d, size_t n)
     d->progress.steps = e->steps == DPB_AUTO ? 0 : e->steps;
     tell(d);
     if (launched == DPB_OK && !fits)
-        launched = refuse(&memory, memory_limit_bytes, &result);
+        launched = refuse(&memory, &limits, &result);
     else if (launched == DPB_OK && is_virtual)
         launched = run_virtual(d, &plan->order[n], &result, &sections);
     else if (launched == DPB_OK)
@@ -520,7 +522,7 @@ static dpb_status run_launch(struct driver *d, size_t n)
             .status = launched,
             .skipped = skipped,
             .memory = &memory,
-            .memory_limit_bytes = memory_limit_bytes,
+            .memory_limits = &limits,
             .is_virtual = is_virtual,
             .sections = sections,
             .result = &result,

@@ -126,11 +126,22 @@ static void predict_data(const struct dpb_experiment *e, const struct dpb_model 
     memory->part_bytes[DPB_MEMORY_DATA] = plus(bytes, train.reading_bytes);
 }
 
+static bool is_of_device(const struct dpb_memory *memory, int part)
+{
+    return memory->has_device && part <= DPB_MEMORY_WORKSPACE;
+}
+
+/* Of an accelerator's libraries nobody tells what they take, of its memory or of the host's. */
 static void sum_up(struct dpb_memory *memory)
 {
+    memory->at_least = memory->has_device;
     for (int p = 0; p < DPB_MEMORY_PARTS; p++) {
         if (memory->part_bytes[p] == DPB_MEMORY_UNKNOWN) {
             memory->at_least = true;
+            continue;
+        }
+        if (is_of_device(memory, p)) {
+            memory->device_bytes = plus(memory->device_bytes, memory->part_bytes[p]);
             continue;
         }
         memory->rank_bytes = plus(memory->rank_bytes, memory->part_bytes[p]);
@@ -263,11 +274,11 @@ void dpb_memory_predict(const struct dpb_registry *registry, const dpb_config *c
                 most_activation_bytes(workload, options, e, &optimizer);
     else
         set_unknown(memory, DPB_MEMORY_ACTIVATIONS, "this workload does not tell beforehand");
-    const bool copies = shape.is_gpu && !is_virtual;
-    if (copies)
+    memory->has_device = shape.is_gpu && !is_virtual;
+    if (memory->has_device)
         predict_copies(workload, options, e, model, memory);
     /* Measured for networks of images in fp32 only; nothing is claimed of the others. */
-    if (copies)
+    if (memory->has_device)
         set_unknown(memory, DPB_MEMORY_WORKSPACE, "known when the libraries' plans are made");
     else if (model->input == DPB_INPUT_IMAGES && e->precision == DPB_F32)
         memory->part_bytes[DPB_MEMORY_WORKSPACE] = workspace_bytes(model, e->batch_per_rank);
@@ -394,24 +405,54 @@ static void append_size(struct dpb_str *out, const char *before, int64_t bytes)
     dpb_str_appendf(out, "%s%s", before, size);
 }
 
-void dpb_memory_refusal(const struct dpb_memory *memory, int64_t limit_bytes, struct dpb_str *out)
+static void append_part(const struct dpb_memory *memory, int part, bool is_first,
+                        struct dpb_str *out)
 {
+    if (memory->part_bytes[part] == 0)
+        return;
+    dpb_str_appendf(out, "%s %s ", is_first ? "" : " +", part_keys[part]);
+    if (memory->part_bytes[part] == DPB_MEMORY_UNKNOWN)
+        dpb_str_append(out, "(not known)");
+    else
+        append_size(out, "", memory->part_bytes[part]);
+}
+
+static bool fits_on_device(const struct dpb_memory *memory, const struct dpb_memory_limits *limits)
+{
+    return memory->device_bytes <= limits->device.free_bytes;
+}
+
+bool dpb_memory_fits(const struct dpb_memory *memory, const struct dpb_memory_limits *limits)
+{
+    return memory->total_bytes <= limits->host_bytes && fits_on_device(memory, limits);
+}
+
+static void refuse_device(const struct dpb_memory *memory, const struct dpb_device_room *room,
+                          struct dpb_str *out)
+{
+    append_size(out, "memory: a rank needs at least ", memory->device_bytes);
+    append_size(out, " of its accelerator's, and of ", room->total_bytes);
+    append_size(out, " there are free ", room->free_bytes);
+    dpb_str_appendf(out, " (%s):", room->name);
+    for (int p = 0; is_of_device(memory, p); p++)
+        append_part(memory, p, p == 0, out);
+}
+
+void dpb_memory_refusal(const struct dpb_memory *memory, const struct dpb_memory_limits *limits,
+                        struct dpb_str *out)
+{
+    if (!fits_on_device(memory, limits)) {
+        refuse_device(memory, &limits->device, out);
+        return;
+    }
     dpb_str_appendf(out, "memory: %" PRId64 " %s", memory->ranks,
                     memory->ranks == 1 ? "rank needs" : "ranks need");
     append_size(out, memory->at_least ? " at least " : " ", memory->total_bytes);
-    append_size(out, ", the limit is ", limit_bytes);
+    append_size(out, ", the limit is ", limits->host_bytes);
     dpb_str_append(out, "; each rank:");
-    for (int p = 0; p < DPB_MEMORY_PEERS; p++) {
-        if (memory->part_bytes[p] == 0)
-            continue;
-        if (p > 0)
-            dpb_str_append(out, " +");
-        dpb_str_appendf(out, " %s ", part_keys[p]);
-        if (memory->part_bytes[p] == DPB_MEMORY_UNKNOWN)
-            dpb_str_append(out, "(not known)");
-        else
-            append_size(out, "", memory->part_bytes[p]);
-    }
+    const int first = memory->has_device ? DPB_MEMORY_WORKSPACE + 1 : 0;
+    for (int p = first; p < DPB_MEMORY_PEERS; p++)
+        append_part(memory, p, p == first, out);
 }
 
 /* Parameters and what lies beside them, and tables of the network's own, which no batch makes
@@ -437,14 +478,49 @@ static void hint(const struct dpb_memory *memory, const struct dpb_model *model,
                      "limit by hand");
 }
 
-dpb_status dpb_memory_limit_of(const struct dpb_registry *registry, const dpb_config *config,
-                               int64_t *limit_bytes)
+static void hint_on_device(void)
+{
+    dpb_log_hint("use a smaller --batch-per-rank or network, or a strategy that shards (zero2, "
+                 "fsdp); nvidia-smi shows who else has memory there");
+}
+
+dpb_status dpb_memory_device_room(const struct dpb_registry *registry,
+                                  const struct dpb_memory_device *which,
+                                  struct dpb_device_room *room)
+{
+    const struct dpb_device_ops *ops = dpb_registry_device(registry, which->name);
+    char why[512];
+    *room = (struct dpb_device_room){.free_bytes = INT64_MAX};
+    /* A machine that only starts ranks on others need not have any. */
+    if (!(ops->flags & DPB_DEVICE_ACCELERATOR) || ops->probe(why, sizeof(why)) < 0)
+        return DPB_OK;
+    DPB_TRY(dpb_registry_use_device(registry, which->name, &ops));
+    for (int r = 0; ops->room && r < which->ranks_here; r++) {
+        const struct dpb_device_config device = {.local_rank = r,
+                                                 .local_size = which->ranks_here,
+                                                 .threads = 1,
+                                                 .options = which->options};
+        struct dpb_device_room found = {0};
+        dpb_status st = ops->room(&device, &found);
+        if (st == DPB_OK && found.free_bytes < room->free_bytes)
+            *room = found;
+        if (st < 0 && st != DPB_ERR_UNAVAILABLE)
+            return st;
+    }
+    return DPB_OK;
+}
+
+dpb_status dpb_memory_limits_of(const struct dpb_registry *registry, const dpb_config *config,
+                                int ranks_here, struct dpb_memory_limits *limits)
 {
     const struct dpb_experiment *e = dpb_config_struct(config, "experiment");
+    const struct dpb_memory_device which = {e->device, dpb_config_struct(config, "device"),
+                                            ranks_here};
+    *limits = (struct dpb_memory_limits){.device.free_bytes = INT64_MAX};
     if (dpb_registry_is_virtual(registry, e->device))
-        return registry->simulator->memory_bytes(config, limit_bytes);
-    *limit_bytes = dpb_memory_limit(config);
-    return DPB_OK;
+        return registry->simulator->memory_bytes(config, &limits->host_bytes);
+    limits->host_bytes = dpb_memory_limit(config);
+    return dpb_memory_device_room(registry, &which, &limits->device);
 }
 
 dpb_status dpb_memory_check_plan(const struct dpb_registry *registry, const struct dpb_plan *plan)
@@ -452,26 +528,42 @@ dpb_status dpb_memory_check_plan(const struct dpb_registry *registry, const stru
     for (size_t i = 0; i < plan->cell_count; i++) {
         const dpb_config *config = plan->cells[i].config;
         const struct dpb_experiment *experiment = dpb_config_struct(config, "experiment");
-        int64_t limit_bytes;
+        struct dpb_memory_limits limits;
         struct dpb_memory memory;
         struct dpb_str text = {0};
-        DPB_TRY(dpb_memory_limit_of(registry, config, &limit_bytes));
+        DPB_TRY(dpb_memory_limits_of(registry, config, (int)experiment->ranks, &limits));
         dpb_memory_predict(registry, config, &memory);
-        if (memory.total_bytes <= limit_bytes)
+        if (dpb_memory_fits(&memory, &limits))
             continue;
-        dpb_memory_refusal(&memory, limit_bytes, &text);
+        dpb_memory_refusal(&memory, &limits, &text);
         dpb_error("%s", text.failed ? "memory: it does not fit" : text.text);
-        hint(&memory,
-             dpb_registry_workload(registry, experiment->workload)
-                     ->model(dpb_config_struct(config, "workload")),
-             limit_bytes);
+        if (!fits_on_device(&memory, &limits))
+            hint_on_device();
+        else
+            hint(&memory,
+                 dpb_registry_workload(registry, experiment->workload)
+                         ->model(dpb_config_struct(config, "workload")),
+                 limits.host_bytes);
         dpb_str_release(&text);
         return DPB_ERR_NO_MEMORY;
     }
     return DPB_OK;
 }
 
-void dpb_memory_to_json(const struct dpb_memory *memory, int64_t limit_bytes, dpb_json *json)
+static void device_to_json(const struct dpb_memory *memory, const struct dpb_device_room *room,
+                           dpb_json *json)
+{
+    dpb_json_set_int(json, "predicted_device_bytes", memory->device_bytes);
+    if (room->free_bytes == INT64_MAX) {
+        dpb_json_set_absent(json, "device_free_bytes", "nothing tells what the device has free");
+        return;
+    }
+    dpb_json_set_int(json, "device_free_bytes", room->free_bytes);
+    dpb_json_set_string(json, "device", room->name);
+}
+
+void dpb_memory_to_json(const struct dpb_memory *memory, const struct dpb_memory_limits *limits,
+                        dpb_json *json)
 {
     dpb_json *parts = dpb_json_object();
     for (int p = 0; p < DPB_MEMORY_PARTS; p++) {
@@ -484,8 +576,10 @@ void dpb_memory_to_json(const struct dpb_memory *memory, int64_t limit_bytes, dp
     dpb_json_set(json, "predicted", parts);
     dpb_json_set_int(json, "predicted_total_bytes", memory->total_bytes);
     dpb_json_set_bool(json, "predicted_at_least", memory->at_least);
-    if (limit_bytes < INT64_MAX)
-        dpb_json_set_int(json, "limit_bytes", limit_bytes);
+    if (memory->has_device)
+        device_to_json(memory, &limits->device, json);
+    if (limits->host_bytes < INT64_MAX)
+        dpb_json_set_int(json, "limit_bytes", limits->host_bytes);
     else
         dpb_json_set_absent(json, "limit_bytes", "this system does not tell what is available");
 }

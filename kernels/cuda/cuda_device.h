@@ -162,6 +162,13 @@ struct dpb_device {
     atomic_bool sealed;
 };
 
+/* Number of the device that open() takes, and how many there are to take it of; logged. */
+dpb_status dpb_cuda_choose_device(const struct dpb_device_config *config,
+                                  const struct dpb_device_cuda_options *options, int *visible,
+                                  int *ordinal);
+/* The member of dpb_device_ops (room.c). */
+dpb_status dpb_cuda_room(const struct dpb_device_config *config, struct dpb_device_room *room);
+
 /* Make this device the calling thread's. */
 dpb_status dpb_cuda_enter(dpb_device *device);
 

@@ -59,8 +59,9 @@ static void close_device(dpb_device *device)
     free(device);
 }
 
-static dpb_status choose(const struct dpb_device_config *config,
-                         const struct dpb_device_cuda_options *options, int *visible, int *ordinal)
+dpb_status dpb_cuda_choose_device(const struct dpb_device_config *config,
+                                  const struct dpb_device_cuda_options *options, int *visible,
+                                  int *ordinal)
 {
     struct dpb_cuda_choice choice = {
             .local_rank = config->local_rank,
@@ -157,7 +158,7 @@ static dpb_status open_device(const struct dpb_device_config *config, dpb_device
 
     if (config->options)
         options = *(const struct dpb_device_cuda_options *)config->options;
-    DPB_TRY(choose(config, &options, &visible, &ordinal));
+    DPB_TRY(dpb_cuda_choose_device(config, &options, &visible, &ordinal));
     device = calloc(1, sizeof(*device));
     if (!device) {
         dpb_error("cuda: out of host memory for the device");
@@ -345,6 +346,7 @@ const struct dpb_device_ops dpb_device_cuda_ops = {
         .host_alloc = dpb_cuda_host_alloc,
         .host_free = dpb_cuda_host_free,
         .memory_bytes = dpb_cuda_memory_bytes,
+        .room = dpb_cuda_room,
         .stream_open = dpb_cuda_stream_open,
         .stream_close = dpb_cuda_stream_close,
         .stream_native = dpb_cuda_stream_native,

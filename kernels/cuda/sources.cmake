@@ -20,6 +20,7 @@ set(DPB_CUDA_HOST_SOURCES
     nvml_table.c
     operators.c
     ranks_fit.c
+    room.c
     stream.c
 )
 

@@ -19,6 +19,7 @@ struct fixture {
     dpb_json *host;
     struct dpb_attempt attempt;
     struct dpb_memory memory;
+    struct dpb_memory_limits limits;
     struct dpb_cell_outcome outcome;
     char folder[64];
 };
@@ -114,13 +115,14 @@ static void open_fixture(struct fixture *f, double loss)
     dpb_json_set_int(f->host, "cores", 2);
     f->attempt = (struct dpb_attempt){0.97, 0.95, 0.95, 15e6};
     dpb_memory_predict(registry, f->plan.cells[0].config, &f->memory);
+    f->limits = (struct dpb_memory_limits){1 << 30, {.free_bytes = INT64_MAX}};
     f->outcome = (struct dpb_cell_outcome){
             .run_id = "t",
             .run_folder = f->folder,
             .registry = registry,
             .plan = &f->plan,
             .memory = &f->memory,
-            .memory_limit_bytes = 1 << 30,
+            .memory_limits = &f->limits,
             .result = &f->result,
             .host = f->host,
             .attempts = &f->attempt,

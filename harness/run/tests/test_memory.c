@@ -15,6 +15,8 @@
 
 #define MIB ((int64_t)1 << 20)
 
+static const struct dpb_device_room nothing_tells = {.free_bytes = INT64_MAX};
+
 /* ---- cells ---- */
 
 static void add(struct dpb_settings *flags, const char *name, const char *text)
@@ -181,6 +183,131 @@ static void test_copies_of_an_accelerator(void **state)
                      staging.host_bytes + dpb_workload_mnist_mlp_ops.host_bytes_for(NULL, &sizes));
     assert_int_equal(memory.part_bytes[DPB_MEMORY_PEERS], 0);
     assert_int_equal(memory.part_bytes[DPB_MEMORY_WORKSPACE], DPB_MEMORY_UNKNOWN);
+    /* What lies on the device is not the host's, and of the libraries' nobody knows. */
+    int64_t on_device = 0, on_host = 0;
+    for (int p = 0; p < DPB_MEMORY_WORKSPACE; p++)
+        on_device += memory.part_bytes[p];
+    for (int p = DPB_MEMORY_PINNED; p < DPB_MEMORY_PARTS; p++)
+        on_host += memory.part_bytes[p];
+    assert_int_equal(memory.device_bytes, on_device);
+    assert_int_equal(memory.rank_bytes, on_host);
+    assert_int_equal(memory.total_bytes, 2 * on_host);
+    assert_true(memory.at_least);
+    dpb_plan_release(&plan);
+}
+
+/* ---- accelerators that are not open ---- */
+
+/* What each of two has free; less than 0: it is not told. */
+static int64_t free_of[2];
+static int looked_at;
+
+static dpb_status room(const struct dpb_device_config *config, struct dpb_device_room *found)
+{
+    looked_at++;
+    if (free_of[config->local_rank] < 0)
+        return DPB_ERR_UNAVAILABLE;
+    *found = (struct dpb_device_room){.free_bytes = free_of[config->local_rank],
+                                      .total_bytes = 64 * MIB};
+    snprintf(found->name, sizeof(found->name), "GPU %d", config->local_rank);
+    return DPB_OK;
+}
+
+/* A registry whose device has memory of its own. */
+struct accelerated {
+    struct dpb_device_ops device;
+    struct dpb_comm_ops comm;
+    const struct dpb_device_ops *devices[1];
+    const struct dpb_comm_ops *comms[1];
+    struct dpb_registry registry;
+};
+
+static void accelerate(struct accelerated *a)
+{
+    *a = (struct accelerated){
+            dpb_device_cpu_ops, dpb_comm_shm_ops, {NULL}, {NULL}, *registry_for_tests()};
+    a->device.flags = DPB_DEVICE_ACCELERATOR;
+    a->device.room = room;
+    a->comm.flags |= DPB_COMM_DEVICE_MEMORY;
+    a->devices[0] = &a->device;
+    a->comms[0] = &a->comm;
+    a->registry.devices = a->devices;
+    a->registry.comms = a->comms;
+}
+
+static void keep_line(void *ctx, enum dpb_log_level level, const char *line);
+
+/* The host has enough in every case. */
+static void test_what_an_accelerator_has_free(void **state)
+{
+    static const int64_t cases[][2] = {
+            {48 * MIB, 9 * MIB}, {9 * MIB, 48 * MIB}, {-1, 9 * MIB}, {48 * MIB, -1}, {-1, -1}};
+    struct accelerated a;
+    struct dpb_memory_limits limits;
+    struct dpb_memory memory;
+    struct dpb_plan plan;
+    (void)state;
+    accelerate(&a);
+    /* 2.55 MiB of parameters, as many gradients and momenta, and 2.5 MiB of activations */
+    make_plan("mnist-mlp", "2", "256", "data", "synthetic", &plan);
+    const dpb_config *config = plan.cells[0].config;
+    dpb_memory_predict(&a.registry, config, &memory);
+    assert_true(memory.device_bytes > 9 * MIB && memory.device_bytes < 48 * MIB);
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        const bool knows = i < 3;
+        char lines[2][1024] = {"", ""};
+        memcpy(free_of, cases[i], sizeof(free_of));
+        looked_at = 0;
+        assert_int_equal(dpb_memory_limits_of(&a.registry, config, 2, &limits), DPB_OK);
+        assert_int_equal(looked_at, 2);
+        assert_int_equal(limits.device.free_bytes, knows ? 9 * MIB : i == 3 ? 48 * MIB : INT64_MAX);
+        assert_int_equal(dpb_memory_fits(&memory, &limits), !knows);
+        dpb_log_set_sink(keep_line, lines);
+        assert_int_equal(dpb_memory_check_plan(&a.registry, &plan),
+                         knows ? DPB_ERR_NO_MEMORY : DPB_OK);
+        dpb_log_set_sink(NULL, NULL);
+        if (!knows)
+            continue;
+        assert_non_null(strstr(lines[0], "error: memory: a rank needs at least "));
+        assert_non_null(strstr(lines[0], " of its accelerator's, and of 64.0 MiB there are free "
+                                         "9.00 MiB (GPU "));
+        assert_non_null(strstr(lines[0], i == 1 ? "(GPU 0): parameters " : "(GPU 1): parameters "));
+        assert_non_null(strstr(lines[0], " + workspace (not known)"));
+        assert_null(strstr(lines[0], "pinned"));
+        assert_non_null(strstr(lines[1], "hint: use a smaller --batch-per-rank or network, or "));
+    }
+    dpb_plan_release(&plan);
+}
+
+/* And the host's part against the host's memory. */
+static void test_the_hosts_part_of_an_accelerators_cell(void **state)
+{
+    struct accelerated a;
+    struct dpb_memory_limits limits;
+    struct dpb_memory memory;
+    struct dpb_plan plan;
+    struct dpb_str text = {0};
+    (void)state;
+    accelerate(&a);
+    free_of[0] = free_of[1] = 48 * MIB;
+    make_plan("mnist-mlp", "2", "256", "memory-limit", "16MiB", &plan);
+    const dpb_config *config = plan.cells[0].config;
+    dpb_memory_predict(&a.registry, config, &memory);
+    assert_int_equal(dpb_memory_limits_of(&a.registry, config, 2, &limits), DPB_OK);
+    assert_false(dpb_memory_fits(&memory, &limits));
+    dpb_memory_refusal(&memory, &limits, &text);
+    assert_non_null(strstr(text.text, "memory: 2 ranks need at least "));
+    assert_non_null(strstr(text.text, "the limit is 16.0 MiB; each rank: pinned "));
+    assert_null(strstr(text.text, "parameters"));
+    dpb_json *json = dpb_json_object();
+    dpb_memory_to_json(&memory, &limits, json);
+    assert_int_equal(dpb_json_as_int(dpb_json_get(json, "predicted_device_bytes"), 0),
+                     memory.device_bytes);
+    assert_int_equal(dpb_json_as_int(dpb_json_get(json, "device_free_bytes"), 0), 48 * MIB);
+    assert_string_equal(dpb_json_as_string(dpb_json_get(json, "device"), ""), "GPU 0");
+    assert_int_equal(dpb_json_as_int(dpb_json_get(json, "limit_bytes"), 0), 16 * MIB);
+    dpb_json_free(json);
+    dpb_str_release(&text);
     dpb_plan_release(&plan);
 }
 
@@ -192,11 +319,11 @@ static void test_a_part_that_nobody_knows(void **state)
     assert_int_equal(memory.part_bytes[DPB_MEMORY_ACTIVATIONS], DPB_MEMORY_UNKNOWN);
     assert_true(memory.at_least);
     assert_true(memory.rank_bytes > 3 * memory.part_bytes[DPB_MEMORY_PARAMETERS]);
-    dpb_memory_refusal(&memory, MIB, &text);
+    dpb_memory_refusal(&memory, &(struct dpb_memory_limits){MIB, nothing_tells}, &text);
     assert_non_null(strstr(text.text, "1 rank needs at least "));
     assert_non_null(strstr(text.text, "activations (not known)"));
     dpb_json *json = dpb_json_object();
-    dpb_memory_to_json(&memory, INT64_MAX, json);
+    dpb_memory_to_json(&memory, &(struct dpb_memory_limits){INT64_MAX, nothing_tells}, json);
     assert_int_equal(dpb_json_type(dpb_json_path(json, "predicted/activations")), DPB_JSON_NULL);
     assert_non_null(dpb_json_as_string(dpb_json_path(json, "predicted/activations_reason"), NULL));
     assert_true(dpb_json_as_bool(dpb_json_get(json, "predicted_at_least"), false));
@@ -258,7 +385,7 @@ static void test_what_cannot_fit_is_refused_with_the_arithmetic(void **state)
     for (int p = 0; p < DPB_MEMORY_PARTS; p++)
         memory.part_bytes[p] = p == DPB_MEMORY_COMMUNICATION ? 0 : (p + 1) * MIB;
     struct dpb_str text = {0};
-    dpb_memory_refusal(&memory, 16 * MIB, &text);
+    dpb_memory_refusal(&memory, &(struct dpb_memory_limits){16 * MIB, nothing_tells}, &text);
     assert_string_equal(text.text,
                         "memory: 2 ranks need 90.0 MiB, the limit is 16.0 MiB; each rank: "
                         "parameters 1.00 MiB + gradients 2.00 MiB + optimizer 3.00 MiB + "
@@ -360,6 +487,8 @@ int main(void)
             cmocka_unit_test(test_ranks_hold_their_gradients_once),
             cmocka_unit_test(test_data_sets),
             cmocka_unit_test(test_copies_of_an_accelerator),
+            cmocka_unit_test(test_what_an_accelerator_has_free),
+            cmocka_unit_test(test_the_hosts_part_of_an_accelerators_cell),
             cmocka_unit_test(test_a_part_that_nobody_knows),
             cmocka_unit_test(test_sums_do_not_wrap),
             cmocka_unit_test(test_what_cannot_fit_is_refused_with_the_arithmetic),

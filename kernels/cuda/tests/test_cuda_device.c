@@ -10,6 +10,7 @@
 #include "dpb_test.h"
 #include "fake_cudnn.h"
 #include "fake_kernels.h"
+#include "nvml_table.h"
 
 static const struct dpb_device_ops *const ops = &dpb_device_cuda_ops;
 
@@ -230,6 +231,76 @@ static void test_blocks_are_kept(void **state)
     assert_ptr_not_equal(second, first);
     ops->free(device, second);
     ops->close(device);
+}
+
+/* ---- memory of a device that is not open ---- */
+
+/* NVML tells of two GPUs, at the places where the faked runtime has them; handles are from 1. */
+static unsigned long long free_of[2];
+
+static int start_nvml(void)
+{
+    return NVML_SUCCESS;
+}
+
+static const char *nvml_error(int result)
+{
+    (void)result;
+    return "an error";
+}
+
+static int by_bus_id(const char *bus_id, nvmlDevice_t *device)
+{
+    unsigned bus;
+
+    if (sscanf(bus_id, "00000000:%02x:00.0", &bus) != 1 || bus < 1 || bus > 2)
+        return NVML_ERROR_NOT_FOUND;
+    *device = (nvmlDevice_t)(uintptr_t)bus;
+    return NVML_SUCCESS;
+}
+
+static int memory_info(nvmlDevice_t device, struct nvml_memory *memory)
+{
+    memory->free = free_of[(uintptr_t)device - 1];
+    return memory->free ? NVML_SUCCESS : NVML_ERROR_NO_PERMISSION;
+}
+
+static void test_room(void **state)
+{
+    static const struct dpb_nvml nvml = {.nvmlInit_v2 = start_nvml,
+                                         .nvmlErrorString = nvml_error,
+                                         .nvmlDeviceGetHandleByPciBusId_v2 = by_bus_id,
+                                         .nvmlDeviceGetMemoryInfo = memory_info};
+    const struct dpb_device_cuda_options first = {.device = 0};
+    struct dpb_device_config config = {.local_rank = 1, .local_size = 2, .threads = 1};
+    struct dpb_device_room room;
+
+    (void)state;
+    fake_gpu_begin(&(struct fake_cuda_config){.seed = 1, .devices = 2, .memory_bytes = 64 << 20});
+    dpb_nvml_use(&nvml);
+    free_of[0] = 10 << 20;
+    free_of[1] = 20 << 20;
+    assert_int_equal(ops->room(&config, &room), DPB_OK);
+    assert_int_equal(room.free_bytes, 20 << 20);
+    assert_int_equal(room.total_bytes, 64 << 20);
+    assert_string_equal(room.name, "GPU 1, faked device, 00000000:02:00.0");
+    config = (struct dpb_device_config){.local_size = 1, .threads = 1, .options = &first};
+    assert_int_equal(ops->room(&config, &room), DPB_OK);
+    assert_int_equal(room.free_bytes, 10 << 20);
+    /* What NVML says of a whole GPU is more than a part of it (MIG) has. */
+    free_of[0] = 80 << 20;
+    assert_int_equal(ops->room(&config, &room), DPB_OK);
+    assert_int_equal(room.free_bytes, 64 << 20);
+    free_of[0] = 0;
+    catch_errors();
+    assert_int_equal(ops->room(&config, &room), DPB_ERR_UNAVAILABLE);
+    /* Ranks that are elsewhere. */
+    config = (struct dpb_device_config){.local_size = 3, .threads = 1};
+    assert_int_equal(ops->room(&config, &room), DPB_ERR_UNAVAILABLE);
+    dpb_log_set_sink(NULL, NULL);
+    assert_string_equal(first_error, "");
+    assert_int_equal(fake_cuda_device_bytes(NULL), 0);
+    dpb_nvml_use(NULL);
 }
 
 /* Kept blocks go back to the driver before there is too little memory. */
@@ -755,6 +826,7 @@ int main(void)
             TEST(test_describe),
             TEST(test_memory),
             TEST(test_blocks_are_kept),
+            TEST(test_room),
             TEST(test_out_of_memory),
             TEST(test_convolution_not_fused),
             TEST(test_product_not_fused),

@@ -265,11 +265,12 @@ static void test_memory_is_that_of_an_accelerator(void **state)
     dpb_config *config =
             sim_cell_of("ranks=4096 workload=resnet50 batch-per-rank=64 machine=dgx-h100", &st);
     struct dpb_memory one, many;
-    int64_t limit;
+    struct dpb_memory_limits limits;
 
     (void)state;
-    assert_int_equal(dpb_memory_limit_of(sim_registry(), config, &limit), DPB_OK);
-    assert_int_equal(limit, INT64_C(80000000000));
+    assert_int_equal(dpb_memory_limits_of(sim_registry(), config, 4096, &limits), DPB_OK);
+    assert_int_equal(limits.host_bytes, INT64_C(80000000000));
+    assert_int_equal(limits.device.free_bytes, INT64_MAX);
     dpb_memory_predict(sim_registry(), config, &many);
     dpb_config_free(config);
     config = sim_cell_of("ranks=2 workload=resnet50 batch-per-rank=64 machine=dgx-h100", &st);
