@@ -13,8 +13,9 @@
 #include "dpb_clock.h"
 #include "dpb_log.h"
 
-#define TERM_NS  3000000000ll /* between SIGTERM and SIGKILL: mpirun ends its ranks meanwhile */
-#define SLICE_NS 10000000ll
+#define TERM_NS       3000000000ll /* between SIGTERM and SIGKILL: mpirun ends its ranks meanwhile */
+#define SLICE_NS      10000000ll
+#define PASS_ON_BYTES (1u << 20) /* at once: who writes without end must not keep this process */
 
 static _Noreturn void become(const char *path, char *const *argv, char *const *environment,
                              int output, pid_t parent)
@@ -24,6 +25,7 @@ static _Noreturn void become(const char *path, char *const *argv, char *const *e
     sigprocmask(SIG_SETMASK, &none, NULL);
     signal(SIGPIPE, SIG_DFL);
     signal(SIGXFSZ, SIG_DFL);
+    signal(SIGTTOU, SIG_IGN); /* in a background group; a terminal with `tostop` must not stop it */
     setpgid(0, 0);
     prctl(PR_SET_PDEATHSIG, SIGTERM);
     if (getppid() != parent) /* it has died before that */
@@ -44,6 +46,7 @@ dpb_status crew_child_start(struct crew_child *child, const char *path, char *co
 {
     int pipe_fds[2] = {-1, -1};
     *child = (struct crew_child){.output_fd = -1};
+    signal(SIGCHLD, SIG_DFL); /* ignored, as some parents leave it, no child would have a status */
     if (captured && pipe2(pipe_fds, O_CLOEXEC) != 0) {
         dpb_error("cannot make a pipe for \"%s\": %s", path, strerror(errno));
         return DPB_ERR_UNAVAILABLE;
@@ -67,19 +70,31 @@ dpb_status crew_child_start(struct crew_child *child, const char *path, char *co
     return DPB_OK;
 }
 
+static void write_out(const char *bytes, size_t count)
+{
+    while (count > 0) {
+        ssize_t wrote = write(STDERR_FILENO, bytes, count);
+        if (wrote < 0 && errno == EINTR)
+            continue;
+        if (wrote <= 0)
+            return; /* nobody listens to us */
+        bytes += wrote;
+        count -= (size_t)wrote;
+    }
+}
+
 static void pass_on(struct crew_child *child)
 {
     char bytes[4096];
-    ssize_t got;
-    while (child->output_fd >= 0 && (got = read(child->output_fd, bytes, sizeof(bytes))) != 0) {
+    for (size_t passed = 0; child->output_fd >= 0 && passed < PASS_ON_BYTES;) {
+        ssize_t got = read(child->output_fd, bytes, sizeof(bytes));
         if (got < 0 && errno == EINTR)
             continue;
-        if (got < 0)
-            return; /* nothing more for now */
+        if (got <= 0)
+            return; /* nothing more for now, or ever */
         crew_said_note(&child->said, bytes, (size_t)got);
-        for (ssize_t done = 0, wrote; done < got; done += wrote)
-            if ((wrote = write(STDERR_FILENO, bytes + done, (size_t)(got - done))) <= 0)
-                break; /* nobody listens to us */
+        write_out(bytes, (size_t)got);
+        passed += (size_t)got;
     }
 }
 
