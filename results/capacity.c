@@ -115,33 +115,6 @@ double dpb_capacity_energy_kwh(double accelerators, double watts, double seconds
 
 /* ---- memory ---- */
 
-static const struct {
-    const char *text;
-    double whole, divided;
-} plans[] = {
-#define MEMORY_ROW(name, text, whole, divided) {text, whole, divided},
-        DPB_MEMORY_PLAN_MAP(MEMORY_ROW)
-#undef MEMORY_ROW
-};
-
-const char *dpb_memory_plan_text(enum dpb_memory_plan plan)
-{
-    return plans[plan].text;
-}
-
-double dpb_memory_plan_bytes(enum dpb_memory_plan plan, double parameters, double data_parallel)
-{
-    return parameters * (plans[plan].whole + plans[plan].divided / data_parallel);
-}
-
-double dpb_memory_transformer_layer(double sequence, double batch, double hidden, double heads,
-                                    bool has_attention_scores)
-{
-    const double scores = has_attention_scores ? 5 * heads * sequence / hidden : 0;
-
-    return sequence * batch * hidden * (34 + scores);
-}
-
 struct dpb_memory_fit dpb_memory_fit(double held_bytes, double per_sample_bytes, double samples,
                                      double reserve_bytes, double fragmentation,
                                      double memory_bytes)

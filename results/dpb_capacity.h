@@ -60,35 +60,6 @@ double dpb_capacity_energy_kwh(double accelerators, double watts, double seconds
 
 /* ---- memory ---- */
 
-/* identifier, text, bytes per parameter on one rank with data-parallel size d:
- * whole + divided / d (Megatron-LM docs, user-guide/features/dist_optimizer.md; Rajbhandari et al.
- * 2020, arXiv:1910.02054) */
-#define DPB_MEMORY_PLAN_MAP(X)                                                                     \
-    X(DPB_MEMORY_ADAM_FP32, "adam, fp32", 16, 0)                                                   \
-    X(DPB_MEMORY_ADAM_BF16, "adam, bf16 with fp32 gradients", 18, 0)                               \
-    X(DPB_MEMORY_ADAM_FP16, "adam, fp16 with fp32 master weights", 20, 0)                          \
-    X(DPB_MEMORY_SHARDED_FP32, "sharded adam, fp32", 8, 8)                                         \
-    X(DPB_MEMORY_SHARDED_BF16, "sharded adam, bf16 with fp32 gradients", 6, 12)                    \
-    X(DPB_MEMORY_SHARDED_FP16, "sharded adam, fp16 with fp32 master weights", 4, 16)               \
-    X(DPB_MEMORY_ZERO1, "ZeRO stage 1", 4, 12)                                                     \
-    X(DPB_MEMORY_ZERO2, "ZeRO stage 2", 2, 14)                                                     \
-    X(DPB_MEMORY_ZERO3, "ZeRO stage 3", 0, 16)
-
-enum dpb_memory_plan {
-#define DPB_MEMORY_ENUM(name, text, whole, divided) name,
-    DPB_MEMORY_PLAN_MAP(DPB_MEMORY_ENUM)
-#undef DPB_MEMORY_ENUM
-    DPB_MEMORY_PLAN_COUNT
-};
-const char *dpb_memory_plan_text(enum dpb_memory_plan plan);
-double dpb_memory_plan_bytes(enum dpb_memory_plan plan, double parameters, double data_parallel);
-
-/* Activations of a transformer layer (Korthikanti et al. 2022, arXiv:2205.05198): s tokens, b
- * sequences, h hidden, a heads; s b h (34 + 5 a s / h) in 16 bits; without the attention's term
- * when it is recomputed or fused. */
-double dpb_memory_transformer_layer(double sequence, double batch, double hidden, double heads,
-                                    bool has_attention_scores);
-
 struct dpb_memory_fit {
     double needed_bytes;  /* (held + per sample times samples + reserve) (1 + fragmentation) */
     double margin_bytes;  /* what is left; negative: it does not fit */

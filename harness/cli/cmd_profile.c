@@ -8,13 +8,17 @@
 #include <string.h>
 
 #include "dpb_ability.h"
+#include "dpb_capacity.h"
 #include "dpb_cell_record.h"
 #include "dpb_host.h"
 #include "dpb_log.h"
 #include "dpb_memory.h"
 #include "dpb_profile.h"
 #include "dpb_record.h"
+#include "dpb_stats.h"
 #include "dpb_trace.h"
+
+#define STEPS_PER_RANK 20 /* that it takes to tell of one rank more */
 
 struct profile_options {
     char out[DPB_OPTION_TEXT_BYTES];
@@ -139,6 +143,30 @@ static dpb_status add_record(const char *folder, const dpb_json *record,
     return st;
 }
 
+/* Each of N ranks as this one: how long the slowest of them takes, as a multiple of this one's
+ * median. As many ranks as STEPS_PER_RANK allows. */
+static dpb_json *slowest_json(const dpb_json *record)
+{
+    const dpb_json *samples = dpb_json_get(record, "samples_step_ns");
+    const size_t count = dpb_json_size(samples);
+    double *ns = calloc(count + 1, sizeof(*ns));
+    dpb_json *list = dpb_json_array();
+
+    for (size_t i = 0; ns && i < count; i++)
+        ns[i] = dpb_json_as_real(dpb_json_at(samples, i), NAN);
+    for (size_t ranks = 2; ns && ranks * STEPS_PER_RANK <= count; ranks *= 2) {
+        dpb_json *one = dpb_json_object();
+
+        dpb_json_set_int(one, "ranks", (int64_t)ranks);
+        dpb_json_set_real(one, "over_median",
+                          dpb_capacity_extrapolate_max(ns, count, (double)ranks) /
+                                  dpb_stats_median(ns, count));
+        dpb_json_append(list, one);
+    }
+    free(ns);
+    return list;
+}
+
 static dpb_json *more_json(const dpb_json *record, const char *folder)
 {
     static const char *const keys[] = {"device", "host",   "tool",    "time_utc",
@@ -149,6 +177,16 @@ static dpb_json *more_json(const dpb_json *record, const char *folder)
         dpb_json_set(more, keys[i], dpb_json_copy(dpb_json_get(record, keys[i])));
     dpb_json_set_string(more, "run_folder", folder);
     return more;
+}
+
+static void print_slowest(const dpb_json *list)
+{
+    for (size_t i = 0; i < dpb_json_size(list); i++)
+        printf("%s %lld: x %.3f", i == 0 ? "slowest of ranks like this one:" : ",",
+               (long long)dpb_json_as_int(dpb_json_path(dpb_json_at(list, i), "ranks"), 0),
+               dpb_json_as_real(dpb_json_path(dpb_json_at(list, i), "over_median"), NAN));
+    if (dpb_json_size(list) > 0)
+        printf(" of the median step\n");
 }
 
 static void print_profile(const struct dpb_profile *profile, const char *path)
@@ -193,9 +231,11 @@ static dpb_status write_profile(const struct dpb_registry *registry, const struc
         DPB_TRY_GOTO(st, add_record(folder, record, &profile), out);
     }
     more = more_json(records.items[0], folder);
+    dpb_json_set(more, "slowest_of", slowest_json(records.items[0]));
     json = dpb_profile_to_json(&profile, more);
     DPB_TRY_GOTO(st, dpb_json_write_file(json, path), out);
     print_profile(&profile, path);
+    print_slowest(dpb_json_get(json, "slowest_of"));
 out:
     dpb_json_free(json);
     dpb_json_free(more);

@@ -231,6 +231,13 @@ PY
     assert_json out/report.json 'd["answer"]["fits"]' false
 }
 
+@test "what the slowest of many accelerators adds is told, as far as 4096" {
+    dpbench "${plan[@]}" --deadline 10min -o out
+    assert_exit 0
+    grep -Eq 'the slowest of 32 accelerators makes a step about [0-9.]+ % longer by itself, of 4096 [0-9.]+ %' out/report.md
+    assert_json out/report.json 'len([w for w in d["warnings"] if "the slowest of" in w])' 1
+}
+
 @test "the p4d trap: two nodes look fine, four do not" {
     dpbench "${plan[@]/dgx-a100/aws-p4d}" --efficiency 50% -o out
     assert_exit 0

@@ -130,6 +130,7 @@ YAML
     assert_json p.json 'd["schema"], d["batches"], d["is_cpu"]' '["dpb.profile/1", [8, 16], true]'
     assert_json p.json 'all(abs(d["data_ns"][b] + d["optimizer_ns"][b] + d["rest_ns"][b] + sum(l["forward_ns"][b] + l["backward_ns"][b] for l in d["layers"]) - d["step_ns"][b]) < 1 for b in (0, 1))' true
     assert_json p.json 'sorted(d["unmapped"])' '["loss.bwd", "loss.fwd"]'
+    assert_json p.json 'd["slowest_of"]' '[]' # 15 steps tell of one rank
     assert_json p.json 'all(l["forward_ns"][0] > 0 and l["backward_ns"][0] > 0 for l in d["layers"])' true
     dpbench simulate --profile p.json --against measured -o out
     assert_exit 0
@@ -144,6 +145,27 @@ YAML
     grep -q 'Simulated against measured step times' out/report.md
     dpbench report out
     assert_output 'median error of 2 cells'
+}
+
+@test "profile: what the slowest of several such ranks takes, as far as its steps tell" {
+    dpbench profile --data synthetic --workload mnist-mlp --batch-per-rank 8 --steps 101 --warmup 5 \
+        --trace-steps 3 --probe-retries 0 -o p.json --folder measured
+    assert_exit 0
+    assert_output '^slowest of ranks like this one: 2: x [0-9.]+, 4: x [0-9.]+ of the median step$'
+    # the mean of the larger of two, from their distribution
+    cp measured/records.jsonl one.jsonl
+    python3 - <<'PY'
+import json
+r = json.loads(open("one.jsonl").readline())
+x = sorted(r["samples_step_ns"])
+m = len(x)
+median = (x[(m - 1) // 2] + x[m // 2]) / 2
+of = {e["ranks"]: e["over_median"] for e in json.load(open("p.json"))["slowest_of"]}
+for ranks in (2, 4):
+    mean = sum(v * (((i + 1) / m) ** ranks - (i / m) ** ranks) for i, v in enumerate(x))
+    assert abs(of[ranks] - mean / median) < 1e-9, (of, mean / median)
+assert 1 <= of[2] <= of[4]
+PY
 }
 
 @test "profile: a measured sweep over ranks and buckets, replayed" {

@@ -104,33 +104,6 @@ static void test_cost_and_energy(void **state)
     assert_near(dpb_capacity_energy_kwh(10, 500, 3600), 5, 1e-12);
 }
 
-static void test_memory_plans(void **state)
-{
-    (void)state;
-    assert_true(dpb_memory_plan_bytes(DPB_MEMORY_ADAM_FP32, 10, 8) == 160);
-    assert_true(dpb_memory_plan_bytes(DPB_MEMORY_ADAM_BF16, 10, 8) == 180);
-    assert_true(dpb_memory_plan_bytes(DPB_MEMORY_ADAM_FP16, 10, 8) == 200);
-    assert_true(dpb_memory_plan_bytes(DPB_MEMORY_SHARDED_FP32, 10, 8) == 90);
-    assert_true(dpb_memory_plan_bytes(DPB_MEMORY_SHARDED_BF16, 10, 4) == 90);
-    assert_true(dpb_memory_plan_bytes(DPB_MEMORY_SHARDED_FP16, 10, 4) == 80);
-    assert_true(dpb_memory_plan_bytes(DPB_MEMORY_ZERO1, 10, 4) == 70);
-    assert_true(dpb_memory_plan_bytes(DPB_MEMORY_ZERO2, 10, 7) == 40);
-    assert_true(dpb_memory_plan_bytes(DPB_MEMORY_ZERO3, 10, 16) == 10);
-    /* all of them are one replica's bytes when nothing is divided */
-    for (int plan = DPB_MEMORY_ZERO1; plan <= DPB_MEMORY_ZERO3; plan++)
-        assert_true(dpb_memory_plan_bytes(plan, 10, 1) == 160);
-}
-
-static void test_activations(void **state)
-{
-    (void)state;
-    /* GPT-3's layer: s 2048, h 12288, a 96: 5as/h = 80 */
-    assert_near(dpb_memory_transformer_layer(2048, 1, 12288, 96, true), 2048.0 * 12288 * (34 + 80),
-                1e-12);
-    assert_near(dpb_memory_transformer_layer(2048, 1, 12288, 96, false), 2048.0 * 12288 * 34,
-                1e-12);
-}
-
 static void test_fit(void **state)
 {
     const struct dpb_memory_fit fits = dpb_memory_fit(40e9, 1e9, 10, 2e9, 0.05, 80e9);
@@ -155,8 +128,6 @@ int main(void)
             cmocka_unit_test(test_steps_and_quality),
             cmocka_unit_test(test_goodput),
             cmocka_unit_test(test_cost_and_energy),
-            cmocka_unit_test(test_memory_plans),
-            cmocka_unit_test(test_activations),
             cmocka_unit_test(test_fit),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -475,12 +475,42 @@ static void warn_of_batches(const struct plan_run *run)
     dpb_str_release(&text);
 }
 
+/* What the slowest of many adds by itself, were nothing else between a rank and the next step. */
+static double share_of_delays(const struct dpb_timeline_noise *noise, double ranks)
+{
+    return noise->rank_sd * dpb_capacity_normal_max(ranks) +
+           noise->tail_mean * dpb_capacity_tail_max(ranks, noise->tail_share);
+}
+
+#define FAR_RANKS 4096 /* where tails decide that hardly show at 8 */
+
+static void warn_of_delays(const struct plan_run *run, int m)
+{
+    const struct plan_machine *machine = &run->question.machines[m];
+    const struct dpb_timeline_noise *noise = &machine->model.noise;
+    int most = 0;
+
+    for (int i = 0; i < run->option_count; i++)
+        if (run->options[i].machine_index == m && run->options[i].accelerators > most)
+            most = (int)run->options[i].accelerators;
+    if (most < 2 || !(share_of_delays(noise, most) > 0))
+        return;
+    plan_warn(&run->question,
+              "%s: the slowest of %d accelerators makes a step about %.1f %% longer by itself, of "
+              "%d %.1f %%: ranks differ by %.2g %%, and %.2g %% of their steps take on average "
+              "%.2g %% longer. What delays a whole job at once is not in this, and does not grow.",
+              machine->machine.name, most, 100 * share_of_delays(noise, most), FAR_RANKS,
+              100 * share_of_delays(noise, FAR_RANKS), 100 * noise->rank_sd,
+              100 * noise->tail_share, 100 * noise->tail_mean);
+}
+
 void plan_warn_of_options(const struct plan_run *run)
 {
     for (int m = 0; m < run->question.machine_count; m++) {
         warn_of_counts(run, m);
         warn_of_two_nodes(run, m);
         warn_of_nvls(run, m);
+        warn_of_delays(run, m);
     }
     warn_of_batches(run);
     if (!run->question.workload->activation_bytes_for)
