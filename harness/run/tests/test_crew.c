@@ -3,7 +3,6 @@
 #include "dpb_test.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -209,23 +208,6 @@ static void test_ignored_ends(void **state)
     assert_int_equal(wait_for(&child, how, sizeof(how)), DPB_ERR_RANK_FAILED);
     assert_string_equal(how, "mpirun exited with code 3");
     crew_child_stop(&child);
-}
-
-/* More is there than can be passed on at once, always; its output is nobody's here. */
-static void test_output_without_end(void **state)
-{
-    struct crew_child child;
-    char how[CREW_HOW_BYTES] = "";
-    (void)state;
-    const int own = dup(STDERR_FILENO), null = open("/dev/null", O_WRONLY | O_CLOEXEC);
-    assert_int_equal(dup2(null, STDERR_FILENO), STDERR_FILENO);
-    start_shell(&child, "exec yes");
-    for (int i = 0; i < 3; i++)
-        assert_int_equal(crew_child_check(&child, "mpirun", how, sizeof(how)), DPB_PENDING);
-    crew_child_stop(&child);
-    assert_int_equal(dup2(own, STDERR_FILENO), STDERR_FILENO);
-    close(own);
-    close(null);
 }
 
 /* The shell waits for a sleep that is in its group, and both are gone. */
@@ -457,7 +439,6 @@ int main(void)
             TEST(test_ends_of_a_process),
             TEST(test_what_a_launcher_says),
             TEST(test_ignored_ends),
-            TEST(test_output_without_end),
             TEST(test_stop_ends_the_group),
             TEST(test_environment),
             TEST(test_commands),
