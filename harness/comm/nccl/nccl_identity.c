@@ -3,6 +3,7 @@
 #include "nccl_private.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 void dpb_nccl_uuid_text(const unsigned char uuid[16], char text[48])
@@ -14,9 +15,38 @@ void dpb_nccl_uuid_text(const unsigned char uuid[16], char text[48])
     }
 }
 
+/* Containers of a machine have it in common, so a GPU that two of them were given is found. */
+static void read_machine(unsigned char machine[16])
+{
+    FILE *file = fopen("/proc/sys/kernel/random/boot_id", "re");
+    char text[40] = "";
+    int digits = 0;
+    if (!file)
+        return;
+    if (!fgets(text, sizeof(text), file))
+        text[0] = '\0';
+    fclose(file);
+    for (const char *at = text; *at && digits < 32; at++) {
+        const char digit[2] = {*at, '\0'};
+        char *end;
+        const unsigned long value = strtoul(digit, &end, 16);
+        if (end == digit)
+            continue;
+        machine[digits / 2] |= (unsigned char)(digits % 2 ? value : value << 4);
+        digits++;
+    }
+}
+
+/* Virtual machines on different hosts may well name their GPUs alike. */
+bool dpb_nccl_same_gpu(const struct dpb_nccl_identity *a, const struct dpb_nccl_identity *b)
+{
+    return memcmp(a->uuid, b->uuid, sizeof(a->uuid)) == 0 &&
+           memcmp(a->machine, b->machine, sizeof(a->machine)) == 0;
+}
+
 static dpb_status read_identity(struct dpb_nccl_comm *comm, const char *subject)
 {
-    _Static_assert(sizeof(comm->identity) == 96, "without padding");
+    _Static_assert(sizeof(comm->identity) == 112, "without padding");
     struct cudaDeviceProp properties;
     DPB_NCCL_CUDA(comm, subject, cudaGetDeviceProperties(&properties, comm->cuda_device));
     struct dpb_nccl_identity *mine = &comm->identity;
@@ -28,6 +58,7 @@ static dpb_status read_identity(struct dpb_nccl_comm *comm, const char *subject)
     /* cudart has no member for it; the driver puts the instance's profile into the name. */
     mine->is_mig = strstr(properties.name, " MIG ") != NULL;
     snprintf(mine->name, sizeof(mine->name), "%.*s", (int)sizeof(mine->name) - 1, properties.name);
+    read_machine(mine->machine);
     return DPB_OK;
 }
 
@@ -50,7 +81,7 @@ static dpb_status refuse_same(struct dpb_nccl_comm *comm, const struct dpb_nccl_
     for (int b = 1; b < comm->base.size; b++) {
         for (int a = 0; a < b; a++) {
             char uuid[48];
-            if (memcmp(all[a].uuid, all[b].uuid, sizeof(all[a].uuid)) != 0)
+            if (!dpb_nccl_same_gpu(&all[a], &all[b]))
                 continue;
             dpb_nccl_uuid_text(all[a].uuid, uuid);
             return dpb_rendezvous_fail(

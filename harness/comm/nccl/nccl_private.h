@@ -27,6 +27,7 @@ struct dpb_nccl_identity {
     int32_t domain, bus, slot; /* PCI */
     int32_t is_mig;
     char name[64];
+    unsigned char machine[16]; /* its boot id; zeros: not known */
 };
 
 struct dpb_nccl_buffer {
@@ -138,6 +139,7 @@ void dpb_nccl_pause(int looks);
 
 /* ---- nccl_identity.c: which GPU this is, and that no other rank has it ---- */
 dpb_status dpb_nccl_identity_check(struct dpb_nccl_comm *comm);
+bool dpb_nccl_same_gpu(const struct dpb_nccl_identity *a, const struct dpb_nccl_identity *b);
 /* "GPU-01234567-89ab-cdef-0123-456789abcdef" */
 void dpb_nccl_uuid_text(const unsigned char uuid[16], char text[48]);
 

@@ -211,6 +211,7 @@ dpb_status dpb_nccl_test(dpb_comm *handle, dpb_request *of)
     DPB_TRY(dpb_rendezvous_check(comm->rendezvous, subject));
     if (request->captured) /* the host does not learn when it runs */
         return DPB_PENDING;
+    DPB_NCCL_CUDA(comm, subject, cudaSetDevice(comm->cuda_device)); /* any thread may ask */
     DPB_TRY(dpb_nccl_advance(comm));
     return is_complete(comm, request->number) ? DPB_OK : DPB_PENDING;
 }

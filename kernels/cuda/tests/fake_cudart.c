@@ -19,6 +19,7 @@ static pthread_t drifter;
 static bool drifts, drifting;
 static _Thread_local cudaError_t last_error;
 static _Thread_local int current_device;
+static _Thread_local bool has_chosen; /* a device */
 
 static const char *const plant_texts[FAKE_PLANT_COUNT] = {
         [FAKE_PLANT_NONE] = "nothing",
@@ -135,6 +136,7 @@ void fake_cuda_begin(const struct fake_cuda_config *config)
         fake_cuda_random(2);
     last_error = cudaSuccess;
     current_device = 0;
+    has_chosen = true; /* a test need not; threads that the program starts have to */
     drifts = true;
     drifting = pthread_create(&drifter, NULL, drift, NULL) == 0;
 }
@@ -159,8 +161,24 @@ cudaError_t fake_result(cudaError_t error)
     return error;
 }
 
+/* Other calls take device 0 where the thread has not chosen, and some hundred MB of it. */
+static bool needs_a_device(const char *name)
+{
+    static const char *const need_none[] = {"cudaSetDevice", "cudaGet",    "cudaDeviceGet",
+                                            "cudaDeviceCan", "cudaDriver", "cudaRuntime",
+                                            "cudaPeek"};
+
+    for (size_t i = 0; i < sizeof(need_none) / sizeof(need_none[0]); i++) {
+        if (strncmp(name, need_none[i], strlen(need_none[i])) == 0)
+            return false;
+    }
+    return strncmp(name, "cuda", 4) == 0;
+}
+
 cudaError_t fake_call(const char *name)
 {
+    if (!has_chosen && needs_a_device(name))
+        fake_cuda_stop(FAKE_EXIT_MISUSE, "%s in a thread that has chosen no device", name);
     fake.last_call_ns = fake_now_ns();
     if (++fake.calls != fake.config.fail_call)
         return cudaSuccess;
@@ -336,6 +354,7 @@ cudaError_t cudaSetDevice(int device)
     if (check_device(device) != cudaSuccess)
         return cudaErrorInvalidDevice;
     current_device = device;
+    has_chosen = true;
     return cudaSuccess;
 }
 

@@ -2,6 +2,7 @@
 #include "dpb_test.h"
 #include "fake_cudart.h"
 
+#include <pthread.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -224,9 +225,43 @@ static void hang(void)
     cudaFree(rig.device[0]); /* waits for the device, as in CUDA */
 }
 
+static void *query(void *event)
+{
+    cudaEventQuery(event);
+    return NULL;
+}
+
+static void *choose_and_query(void *event)
+{
+    cudaSetDevice(0);
+    return query(event);
+}
+
+static void use_in_a_thread(void *(*use)(void *))
+{
+    struct rig rig;
+    pthread_t thread;
+
+    rig_open(&rig, &(struct fake_cuda_config){.seed = 1});
+    pthread_create(&thread, NULL, use, rig.event[0]);
+    pthread_join(thread, NULL);
+}
+
+static void thread_without_device(void)
+{
+    use_in_a_thread(query);
+}
+
+static void thread_with_device(void)
+{
+    use_in_a_thread(choose_and_query);
+}
+
 static void test_faults(void **state)
 {
     (void)state;
+    assert_int_equal(ends_with(thread_without_device), FAKE_EXIT_MISUSE);
+    assert_int_equal(ends_with(thread_with_device), 0);
     assert_int_equal(ends_with(touch_device), FAKE_EXIT_FAULT);
     assert_int_equal(ends_with(touch_freed_pinned), FAKE_EXIT_FAULT);
     assert_int_equal(ends_with(use_freed_device), FAKE_EXIT_FAULT);

@@ -12,6 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "nccl_private.h"
 #include "nccl_rank.h"
 
 #define SHORT_NS ((int64_t)400 * 1000000)
@@ -133,6 +134,24 @@ static void test_open(void **state)
     assert_int_equal(run_ranks(3, 0, other_options, &plan), 0);
     assert_int_equal(run_ranks(2, 0, other_version, &plan), 0);
     assert_int_equal(run_ranks(1, 0, no_device, &plan), 0);
+}
+
+/* One GPU of one machine; of another machine it is another, whatever it is called. */
+static void test_same_gpu(void **state)
+{
+    (void)state;
+    struct dpb_nccl_identity a = {.uuid = "a", .machine = "here"}, b = a;
+    b.bus = 9; /* as another container numbers it */
+    assert_true(dpb_nccl_same_gpu(&a, &b));
+    b.uuid[0] = 'b';
+    assert_false(dpb_nccl_same_gpu(&a, &b));
+    b = a;
+    b.machine[15] = 1;
+    assert_false(dpb_nccl_same_gpu(&a, &b));
+    b = a;
+    memset(a.machine, 0, sizeof(a.machine)); /* nobody knows where: better refused */
+    memset(b.machine, 0, sizeof(b.machine));
+    assert_true(dpb_nccl_same_gpu(&a, &b));
 }
 
 static void test_version(void **state)
@@ -708,10 +727,10 @@ int main(void)
 {
     setenv("NCCL_RAS_ADDR", "127.0.0.1:1", 1);
     const struct CMUnitTest tests[] = {
-            cmocka_unit_test(test_open),       cmocka_unit_test(test_version),
-            cmocka_unit_test(test_init),       cmocka_unit_test(test_buffers),
-            cmocka_unit_test(test_hangs),      cmocka_unit_test(test_errors),
-            cmocka_unit_test(test_every_call),
+            cmocka_unit_test(test_open),    cmocka_unit_test(test_same_gpu),
+            cmocka_unit_test(test_version), cmocka_unit_test(test_init),
+            cmocka_unit_test(test_buffers), cmocka_unit_test(test_hangs),
+            cmocka_unit_test(test_errors),  cmocka_unit_test(test_every_call),
     };
     return DPB_RUN_TESTS(tests);
 }

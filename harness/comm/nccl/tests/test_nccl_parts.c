@@ -125,9 +125,13 @@ static void test_environment_recorded(void **state)
     (void)state;
     dpb_json *before = dpb_nccl_environment_json();
     setenv("NCCL_ALGO", "Ring", 1);
+    setenv("NCCL_SOCKET_IFNAME", "ib0", 1);
+    setenv("NCCL_IB_HCA", "mlx5_0", 1);
     setenv("NCCL_COMM_ID", "secret-host:1", 1);
     dpb_json *json = dpb_nccl_environment_json();
     assert_string_equal(dpb_json_as_string(dpb_json_get(json, "NCCL_ALGO"), ""), "Ring");
+    assert_string_equal(dpb_json_as_string(dpb_json_get(json, "NCCL_SOCKET_IFNAME"), ""), "ib0");
+    assert_string_equal(dpb_json_as_string(dpb_json_get(json, "NCCL_IB_HCA"), ""), "mlx5_0");
     assert_null(dpb_json_get(json, "NCCL_COMM_ID"));
     assert_null(dpb_json_get(json, "NCCL_PROTO"));
     assert_int_equal(dpb_json_as_int(dpb_json_get(json, "others"), -1),
