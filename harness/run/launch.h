@@ -90,6 +90,11 @@ dpb_status launch_take(struct launch *l, int r);
 /* Wait for what comes, for a moment, and deal with it, until there is a reason to end. */
 dpb_status launch_turn(struct launch *l);
 
+/* "; ranks 0-1,4 waited in step 7 (sync, bucket 0)": those that wait for what was due first while
+ * `missing` and stopped ranks are not there. "" where nobody waits. */
+#define LAUNCH_WAITING_BYTES 256
+void launch_waiting_text(const struct launch *l, int missing, char *text, size_t text_bytes);
+
 /* The rank that was lost before all others; -1: none was. */
 int launch_first_lost(const struct launch *l);
 

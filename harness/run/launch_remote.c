@@ -239,12 +239,14 @@ static dpb_status rank_is_silent(struct launch *l, int r, int64_t now_ns)
 {
     const struct remote *own = l->own;
     const bool whole = node_is_silent(l, own->world.place[r].node, now_ns, own->silence_ns / 2);
-    char name[LAUNCH_NAME_BYTES], where[96], silence[DPB_UNIT_TEXT_BYTES];
+    char name[LAUNCH_NAME_BYTES], where[96], silence[DPB_UNIT_TEXT_BYTES],
+            waiting[LAUNCH_WAITING_BYTES];
     silent_name(l, r, whole, name);
     dpb_board_text(&l->board[r], where, sizeof(where));
     dpb_format_duration(own->silence_ns, silence, sizeof(silence));
-    launch_say(l, "%s has not been heard of for %s, last in %s%s%s", name, silence, where,
-               l->crew_how[0] ? "; " : "", l->crew_how);
+    launch_waiting_text(l, r, waiting, sizeof(waiting));
+    launch_say(l, "%s has not been heard of for %s, last in %s%s%s%s", name, silence, where,
+               waiting, l->crew_how[0] ? "; " : "", l->crew_how);
     dpb_error("%s; all ranks were ended", l->result->reason);
     dpb_log_hint("is the host up, its network, and are its processes not stopped? Ranks that "
                  "cannot be reached end by themselves");

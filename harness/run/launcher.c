@@ -155,10 +155,11 @@ static void list_errors(const struct launch *l, int but)
 
 static dpb_status rank_is_gone(struct launch *l, int r)
 {
-    char name[LAUNCH_NAME_BYTES], where[96], how[LAUNCH_TEXT_BYTES];
+    char name[LAUNCH_NAME_BYTES], where[96], how[LAUNCH_TEXT_BYTES], waiting[LAUNCH_WAITING_BYTES];
     dpb_board_text(&l->board[r], where, sizeof(where));
     l->way->how_it_ended(l, r, how);
-    launch_say(l, "%s %s in %s%s%s", launch_name(l, r, name), how, where,
+    launch_waiting_text(l, r, waiting, sizeof(waiting));
+    launch_say(l, "%s %s in %s%s%s%s", launch_name(l, r, name), how, where, waiting,
                l->crew_how[0] ? "; " : "", l->crew_how);
     dpb_error("%s%s", l->result->reason,
               l->config->ranks > 1 ? "; the other ranks were ended" : "");
@@ -204,7 +205,8 @@ void launch_list(const struct launch *l)
 
 static dpb_status timed_out(struct launch *l, const char *option, int64_t limit_ns)
 {
-    char name[LAUNCH_NAME_BYTES], where[96], limit[DPB_UNIT_TEXT_BYTES], how[LAUNCH_TEXT_BYTES];
+    char name[LAUNCH_NAME_BYTES], where[96], limit[DPB_UNIT_TEXT_BYTES], how[LAUNCH_TEXT_BYTES],
+            waiting[LAUNCH_WAITING_BYTES] = "";
     bool stalled = strcmp(option, "stall-timeout") == 0;
     int r = find_culprit(l);
     dpb_format_duration(limit_ns, limit, sizeof(limit));
@@ -214,8 +216,10 @@ static dpb_status timed_out(struct launch *l, const char *option, int64_t limit_
         if (!l->way->is_stopped(l, r, how))
             snprintf(how, sizeof(how), stalled ? "makes no progress" : "is still at work");
         dpb_board_text(&l->board[r], where, sizeof(where));
-        launch_say(l, "%s %s in %s: --%s %s is over", launch_name(l, r, name), how, where, option,
-                   limit);
+        if (stalled)
+            launch_waiting_text(l, r, waiting, sizeof(waiting));
+        launch_say(l, "%s %s in %s%s: --%s %s is over", launch_name(l, r, name), how, where,
+                   waiting, option, limit);
     }
     dpb_error("%s; all ranks were ended", l->result->reason);
     dpb_log_hint(stalled ? "a slow machine needs a larger --%s; a stopped or dead rank needs a "

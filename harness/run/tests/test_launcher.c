@@ -94,7 +94,10 @@ static int be_a_rank(void)
     leave_pid(rank);
     if (getenv(DPB_WORKER_TOKEN_VARIABLE))
         return 9; /* a secret that children would inherit */
-    dpb_board_write(line, rank == 1 ? 17 : 18, DPB_PHASE_BACKWARD, 2);
+    if (rank == 1)
+        dpb_board_write(line, 17, DPB_PHASE_BACKWARD, 2);
+    else
+        dpb_board_write(line, 18, DPB_PHASE_SYNC, 0);
     if (rank == 1 && strcmp(act, "kill") == 0)
         raise(SIGKILL);
     if (rank == 1 && strcmp(act, "stop") == 0)
@@ -271,6 +274,7 @@ static void test_stopped_rank_is_named(void **state)
     assert_int_equal(o.st, DPB_ERR_TIMEOUT);
     assert_non_null(strstr(o.result.reason, "rank 1 (pid "));
     assert_non_null(strstr(o.result.reason, "is stopped"));
+    assert_non_null(strstr(o.result.reason, "; ranks 0,2 waited in step 18 (sync, bucket 0)"));
     assert_non_null(strstr(o.result.reason, "--stall-timeout "));
     assert_no_child();
     dpb_launch_result_release(&o.result);
@@ -296,6 +300,7 @@ static void test_hanging_rank_is_the_least_far(void **state)
     assert_int_equal(o.st, DPB_ERR_TIMEOUT);
     assert_non_null(strstr(o.result.reason, "rank 1 (pid "));
     assert_non_null(strstr(o.result.reason, "makes no progress in step 17"));
+    assert_non_null(strstr(o.result.reason, "; ranks 0,2 waited in step 18 (sync, bucket 0)"));
     assert_no_child();
     dpb_launch_result_release(&o.result);
 }
@@ -416,6 +421,7 @@ static void test_silent_network(void **state)
     assert_int_equal(o.st, DPB_ERR_TIMEOUT);
     assert_non_null(strstr(o.result.reason, "rank 1 (pid "));
     assert_non_null(strstr(o.result.reason, "has not been heard of for 4500ms"));
+    assert_non_null(strstr(o.result.reason, "; ranks 0,2 waited in step 18 (sync, bucket 0)"));
     assert_int_equal(killed, 0);
     dpb_launch_result_release(&o.result);
 }
