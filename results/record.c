@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -224,18 +225,36 @@ static int repair(int fd, const char *path, off_t *end)
     return 0;
 }
 
+/* 0, or errno. File systems of clusters may have no locks (Lustre without them, NFS without their
+ * daemon): that is no reason to lose a result, one process writes all records of a run. */
+static int lock(int fd, const char *path)
+{
+    static atomic_flag told = ATOMIC_FLAG_INIT;
+
+    while (flock(fd, LOCK_EX) != 0) {
+        if (errno == EINTR)
+            continue;
+        if (errno != ENOSYS && errno != EOPNOTSUPP && errno != ENOLCK)
+            return errno;
+        if (!atomic_flag_test_and_set(&told))
+            dpb_warn("\"%s\" is on a file system without locks (%s): no other run may append to it "
+                     "at the same time",
+                     path, strerror(errno));
+        return 0;
+    }
+    return 0;
+}
+
 /* Append under the lock with one write, so that neither a second writer nor a death tears an
  * earlier line; a line that does not fit whole is taken back. */
 static int append_locked(int fd, const char *path, const struct dpb_str *line)
 {
     off_t end = 0;
     ssize_t done;
-    int error;
+    int error = lock(fd, path);
 
-    while (flock(fd, LOCK_EX) != 0) {
-        if (errno != EINTR)
-            return errno;
-    }
+    if (error)
+        return error;
     error = repair(fd, path, &end);
     if (error)
         return error;

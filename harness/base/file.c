@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <libgen.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -111,6 +112,19 @@ static dpb_status cannot_write(const char *path, int error)
     return error == ENOMEM ? DPB_ERR_NO_MEMORY : DPB_ERR_IO;
 }
 
+/* A rename is on disk when its folder is; where folders cannot be synced it is some time later. */
+static void sync_folder(const char *path)
+{
+    char *copy = strdup(path);
+    int fd = copy ? open(dirname(copy), O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
+
+    if (fd >= 0) {
+        (void)fsync(fd);
+        close(fd);
+    }
+    free(copy);
+}
+
 /* Write beside `target` and rename over it. */
 static int replace_file(const char *target, const void *bytes, size_t count)
 {
@@ -134,6 +148,8 @@ static int replace_file(const char *target, const void *bytes, size_t count)
             error = errno;
         if (error)
             unlink(temporary.text);
+        else
+            sync_folder(target);
     }
     dpb_str_release(&temporary);
     return error;
