@@ -212,12 +212,14 @@ static dpb_status get_memory(struct dpb_mpi_comm *comm)
     comm->counts = calloc((size_t)comm->base.size, sizeof(int));
     comm->firsts = calloc((size_t)comm->base.size, sizeof(int));
     comm->host = calloc((size_t)comm->base.size, sizeof(*comm->host));
-    for (int i = 0; i < 2; i++) {
+    bool has_all = comm->counts && comm->firsts && comm->host;
+    for (int i = 0; i < DPB_MPI_WINDOW && has_all; i++) {
         comm->scratch[i] = aligned_alloc(4096, DPB_MPI_STEP_BYTES);
-        if (comm->scratch[i])
+        has_all = comm->scratch[i] != NULL;
+        if (has_all)
             memset(comm->scratch[i], 0, DPB_MPI_STEP_BYTES);
     }
-    if (comm->counts && comm->firsts && comm->host && comm->scratch[0] && comm->scratch[1])
+    if (has_all)
         return DPB_OK;
     dpb_error("rank %d: cannot open comm \"mpi\": out of memory", comm->base.rank);
     return DPB_ERR_NO_MEMORY;
@@ -240,6 +242,8 @@ static struct dpb_mpi_comm *new_comm(const struct dpb_comm_config *config)
             .ranks_per_node = config->ranks_per_node != 0 ? config->ranks_per_node : config->size,
     };
     comm->timeout_ns = config->timeout_ns;
+    comm->answer_ns = DPB_MPI_ANSWER_NS;
+    comm->living_ns = DPB_MPI_LIVING_NS;
     comm->piece_bytes = DPB_MPI_CALL_BYTES;
     comm->step_bytes = DPB_MPI_STEP_BYTES;
     comm->data = comm->meet = comm->notes = MPI_COMM_NULL;
@@ -263,8 +267,8 @@ static void free_memory(struct dpb_mpi_comm *comm)
     free(comm->counts);
     free(comm->firsts);
     free(comm->host);
-    free(comm->scratch[0]);
-    free(comm->scratch[1]);
+    for (int i = 0; i < DPB_MPI_WINDOW; i++)
+        free(comm->scratch[i]);
     pthread_mutex_destroy(&comm->mpi_lock);
     pthread_mutex_destroy(&comm->state_lock);
     pthread_mutex_destroy(&comm->execute_lock);

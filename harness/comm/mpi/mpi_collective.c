@@ -178,8 +178,9 @@ static dpb_status piece(const struct transfer *t, int64_t first, int count)
     return DPB_OK;
 }
 
-/* MPICH 4.0 copies, in place, with memcpy, what is a rank's own: it must not overlap the range's
- * begin, so no range has parts of two shards. */
+/* Each shard is summed at its owner, in pieces. Pieces of a reduce-scatter would not do: MPICH 4.0
+ * copies with memcpy what is a rank's own, in place, and ends the process where that overlaps, as
+ * it does in all ranges but the whole buffer. */
 static dpb_status reduce_scatter_large(const struct transfer *t)
 {
     for (int r = 0; r < t->comm->base.size; r++) {
@@ -188,7 +189,7 @@ static dpb_status reduce_scatter_large(const struct transfer *t)
         int64_t pieces = dpb_mpi_piece_number(count, t->most);
         for (int64_t i = 0; i < pieces; i++) {
             int n = (int)dpb_mpi_piece(count, t->most, i, &first);
-            DPB_TRY(reduce_scatter(t, begin + first, n));
+            DPB_TRY(reduce_to(t, begin + first, n, r));
         }
     }
     return DPB_OK;

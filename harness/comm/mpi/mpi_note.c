@@ -303,7 +303,7 @@ static uint64_t ask(struct dpb_mpi_comm *comm)
 
 uint64_t dpb_mpi_ask_all(struct dpb_mpi_comm *comm)
 {
-    int64_t end_ns = dpb_clock_now_ns() + DPB_MPI_ANSWER_NS;
+    int64_t end_ns = dpb_clock_now_ns() + comm->answer_ns;
     uint64_t question = ask(comm);
     bool all = false;
     while (!all && dpb_clock_now_ns() < end_ns && atomic_load(&comm->failure) == DPB_OK) {

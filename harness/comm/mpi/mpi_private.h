@@ -22,7 +22,8 @@
 #define DPB_MPI_TEXT       512
 #define DPB_MPI_REQUESTS   1024 /* collectives at a time */
 #define DPB_MPI_BUFFERS    64
-#define DPB_MPI_STEP_BYTES (1 << 20) /* of a message in a schedule: pieces follow one another */
+#define DPB_MPI_STEP_BYTES (1 << 19) /* of a message in a schedule: pieces follow one another, */
+#define DPB_MPI_WINDOW     8         /* as many at a time */
 #define DPB_MPI_HOST_BYTES 256
 #define DPB_MPI_ANSWER_NS  INT64_C(5000000000) /* for others to say how far they are */
 #define DPB_MPI_GRACE_NS   INT64_C(2000000000) /* for others to hear of a failure */
@@ -114,6 +115,7 @@ struct dpb_mpi_comm {
     struct dpb_comm_mpi_options options;
     struct dpb_algorithm_setup setup; /* "library": of direct */
     int64_t timeout_ns;
+    int64_t answer_ns, living_ns;     /* DPB_MPI_ANSWER_NS, DPB_MPI_LIVING_NS; less in tests */
     int64_t piece_bytes, step_bytes;  /* at most, of a call of the library; of a message */
     char (*host)[DPB_MPI_HOST_BYTES]; /* of each rank */
 
@@ -144,8 +146,8 @@ struct dpb_mpi_comm {
     _Atomic int64_t collectives, wire_bytes, wire_between_bytes;
     pthread_t thread;
     bool thread_runs;
-    char *scratch[2];     /* pieces of schedules that are received to be summed */
-    int *counts, *firsts; /* shards, for MPI */
+    char *scratch[DPB_MPI_WINDOW]; /* pieces of schedules that are received to be summed */
+    int *counts, *firsts;          /* shards, for MPI */
     struct dpb_mpi_buffer buffer[DPB_MPI_BUFFERS];
     int buffer_count;
 };

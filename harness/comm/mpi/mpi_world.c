@@ -102,9 +102,9 @@ static bool has_ignorant(struct dpb_mpi_comm *comm, int64_t since_ns)
     pthread_mutex_lock(&comm->mpi_lock);
     for (int r = 0; r < comm->base.size; r++) {
         const struct dpb_mpi_peer *peer = &comm->peer[r];
-        bool lives = peer->heard_ns > comm->failed_ns - DPB_MPI_ANSWER_NS;
+        bool lives = peer->heard_ns > comm->failed_ns - comm->answer_ns;
         if (r != comm->base.rank && !peer->closed)
-            has = has || now_ns < since_ns + (lives ? DPB_MPI_LIVING_NS : DPB_MPI_GRACE_NS);
+            has = has || now_ns < since_ns + (lives ? comm->living_ns : DPB_MPI_GRACE_NS);
     }
     pthread_mutex_unlock(&comm->mpi_lock);
     return has;
