@@ -1,9 +1,9 @@
 /* dpb_channel.h: what launcher and rank say to each other, over a stream socket.
  *
  * A frame is one word, its kind in the highest byte and its length in bytes in the others, and then
- * the bytes; numbers are in host order: both ends are the same binary. A message is a frame of JSON
- * text. Ranks on other hosts have no memory in common with the launcher, and use the other kinds
- * too. */
+ * the bytes; numbers are in host order: both ends are the same binary, which is checked before a
+ * rank gets its job. A message is a frame of JSON text. Ranks on other hosts have no memory in
+ * common with the launcher, and use the other kinds too. */
 #ifndef DPB_CHANNEL_H
 #define DPB_CHANNEL_H
 

@@ -116,9 +116,12 @@ static dpb_status guest_left(struct launch *l, const struct launch_guest *guest)
     return DPB_ERR_RANK_FAILED;
 }
 
-static dpb_status listen_to_all(struct launch *l, struct launch_gathering *g)
+/* The first `polled` were asked for news in l->fds. */
+static dpb_status listen_to_all(struct launch *l, struct launch_gathering *g, int polled)
 {
     for (int i = 0; i < g->guests; i++) {
+        if (i < polled && l->fds[i].revents == 0)
+            continue;
         dpb_status st = listen_to(&g->guest[i]);
         if (st == DPB_END || g->guest[i].error[0])
             return guest_left(l, &g->guest[i]);
@@ -240,14 +243,15 @@ static dpb_status wait_for_all(struct launch *l, struct launch_gathering *g)
     while (claims(g) < ranks) {
         int fds[LAUNCH_MORE_FDS];
         const size_t more = dpb_net_door_fds(g->door, fds, LAUNCH_MORE_FDS);
-        for (int i = 0; i < g->guests; i++)
+        const int polled = g->guests;
+        for (int i = 0; i < polled; i++)
             l->fds[i] = (struct pollfd){.fd = g->guest[i].fd, .events = POLLIN};
         for (size_t i = 0; i < more; i++)
-            l->fds[(size_t)g->guests + i] = (struct pollfd){.fd = fds[i], .events = POLLIN};
-        (void)poll(l->fds, (nfds_t)((size_t)g->guests + more), POLL_MS);
+            l->fds[(size_t)polled + i] = (struct pollfd){.fd = fds[i], .events = POLLIN};
+        (void)poll(l->fds, (nfds_t)((size_t)polled + more), POLL_MS);
         DPB_TRY(launch_check_interrupt(l));
         DPB_TRY(launch_admit(l, g));
-        DPB_TRY(listen_to_all(l, g));
+        DPB_TRY(listen_to_all(l, g, polled));
         beat(g);
         if (claims(g) < ranks)
             DPB_TRY(check_crew(l, g));

@@ -235,14 +235,19 @@ static void warn_of_hosts(const claim *const *of_node, int nodes)
             {short_names_collapse, "are the same up to the first dot"},
             {same_machine, "are one machine, whose cores they share"},
     };
-    for (size_t k = 0; k < sizeof(kinds) / sizeof(kinds[0]); k++)
-        for (int b = 1; b < nodes; b++)
-            for (int a = 0; a < b; a++)
-                if (kinds[k].are_alike(of_node[a], of_node[b])) {
-                    dpb_warn("hosts \"%s\" (rank %d) and \"%s\" (rank %d) %s", of_node[a]->host,
-                             of_node[a]->rank, of_node[b]->host, of_node[b]->rank, kinds[k].what);
-                    break;
-                }
+    for (size_t k = 0; k < sizeof(kinds) / sizeof(kinds[0]); k++) {
+        int found = 0;
+        for (int b = 1; b < nodes; b++) {
+            int a = 0;
+            while (a < b && !kinds[k].are_alike(of_node[a], of_node[b]))
+                a++;
+            if (a < b && found++ < LISTED_MAX)
+                dpb_warn("hosts \"%s\" (rank %d) and \"%s\" (rank %d) %s", of_node[a]->host,
+                         of_node[a]->rank, of_node[b]->host, of_node[b]->rank, kinds[k].what);
+        }
+        if (found > LISTED_MAX)
+            dpb_warn("%d more hosts %s", found - LISTED_MAX, kinds[k].what);
+    }
 }
 
 /* Ranks of node n are `first` and those after it. */

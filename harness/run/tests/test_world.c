@@ -427,6 +427,24 @@ static void test_hosts_that_are_warned_about(void **state)
     }
 }
 
+/* Pods, each with a name of its own, on one machine. */
+static void test_many_hosts_that_are_warned_about(void **state)
+{
+    struct process p[CLAIMS_MAX] = {{0}};
+    char names[CLAIMS_MAX][8];
+    struct dpb_world world;
+    (void)state;
+    for (int i = 0; i < CLAIMS_MAX; i++) {
+        snprintf(names[i], sizeof(names[i]), "pod%d", i);
+        p[i] = (struct process){i, CLAIMS_MAX, names[i], "m1", NULL, NULL, 0};
+    }
+    assert_int_equal(check(p, CLAIMS_MAX, NULL, &world), DPB_OK);
+    assert_logged("hosts \"pod0\" (rank 0) and \"pod8\" (rank 8) are one machine");
+    assert_not_logged("pod9");
+    assert_logged("7 more hosts are one machine, whose cores they share");
+    dpb_world_release(&world);
+}
+
 static void test_other_local_rank_is_warned_about(void **state)
 {
     const struct process p[] = {{0, 2, "a", NULL, NULL, NULL, 2}, {1, 2, "a", NULL, NULL, NULL, 1}};
@@ -508,6 +526,7 @@ int main(void)
             TEST(test_claims_that_cannot_be),
             TEST(test_long_lists_are_cut),
             TEST(test_hosts_that_are_warned_about),
+            TEST(test_many_hosts_that_are_warned_about),
             TEST(test_other_local_rank_is_warned_about),
             TEST(test_as_asked_for),
             TEST(test_more_ranks_than_asked_for),
