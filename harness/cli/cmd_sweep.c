@@ -145,6 +145,7 @@ static dpb_status resume(const struct dpb_registry *registry, const struct dpb_c
         st = print_plan(&plan, o->json);
         goto out;
     }
+    DPB_TRY_GOTO(st, dpb_run_crew_check(o->resume, crew), out);
     DPB_TRY_GOTO(st, dpb_driver_preflight(registry, &plan, crew), out);
     struct dpb_execute_config execute = {.registry = registry,
                                          .plan = &plan,

@@ -25,6 +25,10 @@ dpb_status dpb_run_folder_new(const char *wanted, const char *name, char **folde
 dpb_status dpb_run_plan_read(const struct dpb_registry *registry, const char *folder,
                              struct dpb_plan *plan);
 
+/* A run whose ranks a launcher started is not to be continued without one: its cells would be of
+ * another machine. DPB_ERR_USAGE, logged, with the options that it had. `crew`: NULL for none. */
+dpb_status dpb_run_crew_check(const char *folder, const dpb_crew *crew);
+
 /* Two drivers in one folder would disturb each other's measurements and do everything twice: `fd`
  * holds the folder until it is closed (-1 where the file system cannot). DPB_ERR_UNAVAILABLE,
  * logged, when another dpbench runs in it. */

@@ -304,6 +304,10 @@ meet=("${late[@]}" 60s)
     assert_json sweep/manifest.json 'd["launcher"]["launcher"]' mpirun
     assert_json sweep/records.jsonl 'any("DPBENCH_TOKEN=" in w for w in d[0]["launcher"]["command"])' \
         false
+    dpbench sweep --resume sweep
+    assert_exit 2
+    assert_output 'were started with --launcher mpirun, and now there is none'
+    assert_output 'hint: .dpbench sweep --resume sweep --launcher mpirun`, and --launcher-args'
     dpbench sweep --resume sweep --launcher mpirun --launcher-args --oversubscribe
     assert_exit 0
     assert_output '3 launches were done before'

@@ -56,7 +56,11 @@ check_sweep() {
     run "$hosts" run node1 "$DPBENCH" sweep "${short[@]}" --ranks 2 -o out
     assert_exit 2
     assert_output 'already holds a run'
-    run "$hosts" run node1 "$DPBENCH" sweep --resume out --launcher mpirun --hosts node1:2
+    run "$hosts" run node1 "$DPBENCH" sweep --resume out
+    assert_exit 2
+    assert_output 'hint: .*--launcher mpirun --hosts node1:2,node2:2,node3:2'
+    run "$hosts" run node1 env PATH="$PATH" "$DPBENCH" sweep --resume out --launcher mpirun \
+        --hosts node1:2,node2:2,node3:2
     assert_exit 3
     assert_output 'another dpbench is running'
     kill -INT "$background"
