@@ -61,7 +61,7 @@ static dpb_status measure(void *ctx, const struct dpb_conv_shape *shape, struct 
     void *taken;
     dpb_status st;
 
-    DPB_TRY(dpb_cuda_memory_take(device, bytes, &taken));
+    DPB_TRY(dpb_cuda_memory_try(device, bytes, &taken));
     memory = taken;
     DPB_CUDA_TRY_GOTO(st, "time a convolution", cudaMemsetAsync, (taken, 0, bytes, stream->native),
                       out);

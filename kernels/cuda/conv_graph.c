@@ -11,6 +11,7 @@
 #define PACKS_MAX   512 /* sets of buffers of one plan; more take turns */
 #define TEXT_BYTES  160
 #define KEY_NUMBERS 16
+#define NOT_TIMED   (INT64_MAX - 1) /* for lack of memory; less than what did not run */
 
 enum uid {
     UID_X = 1,
@@ -231,6 +232,10 @@ static bool time_of(struct search *search, struct dpb_conv_plan *candidate, int6
         return true;
     dpb_status st = config->measure(config->measure_ctx, &candidate->shape, candidate, ns);
     release_packs(candidate);
+    if (st == DPB_ERR_NO_MEMORY) {
+        *ns = NOT_TIMED;
+        return true;
+    }
     if (st != DPB_OK)
         snprintf(search->graph->why, sizeof(search->graph->why), "a candidate did not run: %s",
                  dpb_status_text(st));
@@ -293,7 +298,10 @@ static bool find_plan(struct dpb_conv_graphs *graphs, struct dpb_graph *graph,
         return false;
     int used = snprintf(plan->text, sizeof(plan->text), "engine %lld, candidate %d of %d",
                         (long long)search.engine, search.best_place, search.taken);
-    if (graphs->config.measure)
+    if (search.best_ns == NOT_TIMED)
+        used += snprintf(plan->text + used, sizeof(plan->text) - used,
+                         ", without memory to measure it in");
+    else if (graphs->config.measure)
         used += snprintf(plan->text + used, sizeof(plan->text) - used, ", measured %.3f ms",
                          search.best_ns * 1e-6);
     snprintf(plan->text + used, sizeof(plan->text) - used, ", workspace %zu B%s",

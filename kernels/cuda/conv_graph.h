@@ -59,7 +59,8 @@ struct dpb_conv_plan;
 
 /* Time `plan` on a stream with buffers of the caller's that fit `shape` (their contents may be
  * lost; a workspace of dpb_conv_plan_workspace_bytes() included): some runs, the least time of one
- * in `*ns`. A failure takes this candidate out and is no error. */
+ * in `*ns`. DPB_ERR_NO_MEMORY: it cannot be timed, and is taken where no other can be; any other
+ * failure takes this candidate out. Neither is an error. */
 typedef dpb_status (*dpb_conv_measure)(void *ctx, const struct dpb_conv_shape *shape,
                                        struct dpb_conv_plan *plan, int64_t *ns);
 

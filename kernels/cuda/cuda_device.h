@@ -55,6 +55,8 @@ void dpb_cuda_memory_release(struct dpb_cuda_memory *memory);
 /* At least `bytes`, contents undefined. Work that was launched before dpb_cuda_memory_put() of the
  * same block may still use it: the caller waits for the device where that matters. */
 dpb_status dpb_cuda_memory_take(dpb_device *device, size_t bytes, void **memory);
+/* The same for what can be done without: DPB_ERR_NO_MEMORY is not logged. */
+dpb_status dpb_cuda_memory_try(dpb_device *device, size_t bytes, void **memory);
 void dpb_cuda_memory_put(dpb_device *device, void *memory); /* NULL: nothing */
 /* Bytes of blocks that wait to be used again. */
 int64_t dpb_cuda_memory_kept(dpb_device *device);

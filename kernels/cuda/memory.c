@@ -80,10 +80,8 @@ static dpb_status take_new(dpb_device *device, size_t bytes, void **memory)
     struct dpb_cuda_block *block = calloc(1, sizeof(*block));
     cudaError_t error;
 
-    if (!block) {
-        dpb_error("cuda: out of host memory for a block of device memory");
+    if (!block)
         return DPB_ERR_NO_MEMORY;
-    }
     /* What is kept and fits nobody: never more than one size of what algorithms are measured in. */
     give_back(all, false);
     dpb_cuda_count(device, &all->allocations);
@@ -93,7 +91,7 @@ static dpb_status take_new(dpb_device *device, size_t bytes, void **memory)
         if (error != cudaErrorMemoryAllocation)
             return dpb_cuda_check(error, "cudaMalloc", "allocate device memory");
         cudaGetLastError();
-        return no_memory(bytes);
+        return DPB_ERR_NO_MEMORY;
     }
     block->bytes = bytes;
     block->used = true;
@@ -104,7 +102,7 @@ static dpb_status take_new(dpb_device *device, size_t bytes, void **memory)
     return DPB_OK;
 }
 
-dpb_status dpb_cuda_memory_take(dpb_device *device, size_t bytes, void **memory)
+dpb_status dpb_cuda_memory_try(dpb_device *device, size_t bytes, void **memory)
 {
     struct dpb_cuda_memory *all = &device->memory;
     struct dpb_cuda_block *block;
@@ -112,7 +110,7 @@ dpb_status dpb_cuda_memory_take(dpb_device *device, size_t bytes, void **memory)
     size_t rounded;
 
     if (bytes > PTRDIFF_MAX)
-        return no_memory(bytes);
+        return DPB_ERR_NO_MEMORY;
     rounded = bytes ? (bytes + DPB_CUDA_ALIGNMENT - 1) / DPB_CUDA_ALIGNMENT * DPB_CUDA_ALIGNMENT
                     : DPB_CUDA_ALIGNMENT;
     pthread_mutex_lock(&all->lock);
@@ -125,6 +123,13 @@ dpb_status dpb_cuda_memory_take(dpb_device *device, size_t bytes, void **memory)
     }
     pthread_mutex_unlock(&all->lock);
     return st;
+}
+
+dpb_status dpb_cuda_memory_take(dpb_device *device, size_t bytes, void **memory)
+{
+    dpb_status st = dpb_cuda_memory_try(device, bytes, memory);
+
+    return st == DPB_ERR_NO_MEMORY ? no_memory(bytes) : st;
 }
 
 void dpb_cuda_memory_put(dpb_device *device, void *memory)

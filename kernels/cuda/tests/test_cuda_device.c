@@ -699,6 +699,54 @@ static void test_nothing_is_kept_for_timed_steps(void **state)
     ops->close(device);
 }
 
+/* Where there is no room to measure, the first proposals are taken, and nothing is amiss. */
+static void test_no_room_to_measure(void **state)
+{
+    enum {
+        SIDE = 64,
+        CHANNELS = 16,
+        IMAGE_BYTES = SIDE * SIDE * CHANNELS * 4,
+        LEFT_BYTES = 128 << 10
+    };
+    struct dpb_conv_args args = {.stride = 1};
+    struct dpb_matmul_args product = {.beta = 1.0f};
+    dpb_device *device;
+    dpb_stream *stream;
+    void *memory, *rest;
+    int64_t available, total;
+    char *at;
+
+    (void)state;
+    fake_gpu_begin(&(struct fake_cuda_config){.seed = 1, .memory_bytes = 256 << 20});
+    device = open_device();
+    assert_int_equal(ops->stream_open(device, &stream), DPB_OK);
+    assert_int_equal(ops->alloc(device, 3 * IMAGE_BYTES, &memory), DPB_OK);
+    at = memory;
+    /* What a stream needs for itself. */
+    product.a = product.b = dpb_tensor_2d(at, 4, 4);
+    product.c = dpb_tensor_2d(at + IMAGE_BYTES, 4, 4);
+    assert_int_equal(dpb_op_launch(device, DPB_OP_MATMUL, &product, stream), DPB_OK);
+    assert_int_equal(convolve(device, stream, memory), DPB_OK);
+    assert_int_equal(ops->memory_bytes(device, &available, &total), DPB_OK);
+    assert_int_equal(ops->alloc(device, (size_t)available - LEFT_BYTES, &rest), DPB_OK);
+    catch_errors();
+    args.x = dpb_tensor_4d(at, 1, SIDE, SIDE, CHANNELS);
+    args.y = dpb_tensor_4d(at + IMAGE_BYTES, 1, SIDE, SIDE, CHANNELS);
+    args.w = dpb_tensor_4d(at + 2 * IMAGE_BYTES, CHANNELS, CHANNELS, 1, 1);
+    assert_int_equal(dpb_op_launch(device, DPB_OP_CONV_FWD, &args, stream), DPB_OK);
+    product.a = dpb_tensor_2d(at, 256, 4);
+    product.b = dpb_tensor_2d(at + IMAGE_BYTES, 4, 256);
+    product.c = dpb_tensor_2d(at + 2 * IMAGE_BYTES, 256, 256); /* more than is left */
+    assert_int_equal(dpb_op_launch(device, DPB_OP_MATMUL, &product, stream), DPB_OK);
+    assert_int_equal(ops->stream_sync(stream), DPB_OK);
+    dpb_log_set_sink(NULL, NULL);
+    assert_string_equal(first_error, "");
+    ops->free(device, rest);
+    ops->free(device, memory);
+    ops->stream_close(stream);
+    ops->close(device);
+}
+
 /* ---- every call fails once ---- */
 
 static dpb_status multiply(dpb_device *device, dpb_stream *stream, char *memory)
@@ -839,6 +887,7 @@ int main(void)
             TEST(test_graph_of_new_shapes),
             TEST(test_graph_left_open),
             TEST(test_nothing_is_kept_for_timed_steps),
+            TEST(test_no_room_to_measure),
             TEST(test_every_call_fails_once),
     };
     return DPB_RUN_TESTS(tests);
