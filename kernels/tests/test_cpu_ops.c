@@ -125,7 +125,7 @@ static void test_conv(void **state)
         check_conv(&conv_cases[i]);
 }
 
-/* Free to choose, oneDNN takes Winograd's algorithm for such shapes on a processor with AVX-512.
+/* Free to choose, oneDNN to 3.1 takes Winograd's algorithm for such shapes where it has AVX-512.
  * Its transforms of 6x6 tiles multiply by up to 8 and add up to 6 terms, thrice: errors are some
  * tens of times those of the direct sum (Barabasz et al. 2020, arXiv:1803.10986), and far below
  * this. */
