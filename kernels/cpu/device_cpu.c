@@ -15,8 +15,7 @@ static const struct dpb_choice conv_algorithm_choices[] = {
         {"direct", DPB_CONV_DIRECT, "sums of products in their order"},
         {"auto", DPB_CONV_AUTO,
          "also Winograd's, where oneDNN has it (to 3.1) and expects it to be faster: fewer "
-         "products, "
-         "larger errors"},
+         "products, larger errors"},
         {NULL, 0, NULL},
 };
 
