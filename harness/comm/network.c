@@ -368,6 +368,17 @@ static bool from_all_reduce(const struct dpb_network *network, const struct shap
     return true;
 }
 
+/* A collective over nodes occupies accelerators and their links as one inside a node does, where
+ * nodes have several: each rank of a ring, tree or hierarchy passes on what its neighbours have. */
+static double compute_slowdown(const struct dpb_network *network, const struct shape *shape)
+{
+    if (shape->nodes == 1)
+        return network->compute_slowdown_inside;
+    return shape->per_node > 1
+                   ? fmax(network->compute_slowdown_inside, network->compute_slowdown_between)
+                   : network->compute_slowdown_between;
+}
+
 static dpb_status no_link(const struct dpb_network *network, const struct shape *shape)
 {
     dpb_error("network \"%s\": %d ranks are on %d nodes, and it has no link %s", network->name,
@@ -391,8 +402,7 @@ dpb_status dpb_network_time(const struct dpb_network *network, enum dpb_coll_kin
             found.ns = assumed_ns(network, &shape, &found.source);
         }
         found.busbw_bytes_per_s = bytes / found.ns * 1e9 * dpb_coll_busbw_factor(kind, ranks);
-        found.compute_slowdown = shape.nodes > 1 ? network->compute_slowdown_between
-                                                 : network->compute_slowdown_inside;
+        found.compute_slowdown = compute_slowdown(network, &shape);
         found.slowdown = network->slowdown;
     }
     *time = found;
