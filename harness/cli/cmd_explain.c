@@ -248,7 +248,7 @@ static void print_head(const struct dpb_explanation *x)
 static void print_levels(const struct dpb_explanation *x)
 {
     char inside[DPB_UNIT_TEXT_BYTES], between[DPB_UNIT_TEXT_BYTES], node[DPB_UNIT_TEXT_BYTES];
-    if (x->nodes < 2 || !x->algorithm[0])
+    if (x->nodes < 2 || !x->counts_levels)
         return;
     dpb_human_size((double)x->level_bytes.inside_bytes, 3, inside, sizeof(inside));
     dpb_human_size((double)x->level_bytes.between_bytes, 3, between, sizeof(between));
@@ -265,7 +265,8 @@ static void print_totals(const struct dpb_explanation *x)
            x->sent_count == 1 ? "" : "s");
     if (x->message_count > 0 && x->messages[0].what.every > 1)
         printf(" in %" PRId64 " steps", x->messages[0].what.every);
-    printf(", %s sent (algorithm %s)\n", text, x->algorithm[0] ? x->algorithm : "unknown");
+    printf(", %s%s sent (algorithm %s)\n", x->counts_levels ? "" : "at least ", text,
+           x->algorithm[0] ? x->algorithm : "unknown");
     print_levels(x);
     if (x->has_link) {
         char rate[DPB_UNIT_TEXT_BYTES], latency[DPB_UNIT_TEXT_BYTES];

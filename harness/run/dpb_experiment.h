@@ -100,8 +100,13 @@ dpb_status dpb_experiment_resolve(dpb_config *config, const struct dpb_registry 
 /* The optimizer of a resolved cell. */
 struct dpb_optimizer_config dpb_experiment_optimizer(const struct dpb_experiment *e);
 
-/* The communicator's algorithm and links, and the ranks that they serve; direct and no link where
- * the communicator has no such options. */
+/* The option by which the communicator's algorithm is chosen, "algorithm" or "mpi-algorithm"; NULL
+ * where it has none. */
+const char *dpb_experiment_algorithm_option(const dpb_config *config);
+
+/* The communicator's algorithm and links, and the ranks that they serve; direct where a library
+ * chooses (the fewest bytes that are possible), no link where the communicator has no such option.
+ */
 struct dpb_algorithm_setup dpb_experiment_algorithm(const dpb_config *config);
 
 /* Weak scaling: the batch per rank is given. Strong: the global batch is. */

@@ -41,7 +41,8 @@ struct dpb_explanation {
     bool has_link;
     struct dpb_link link;
     char workload[DPB_OPTION_TEXT_BYTES], strategy[DPB_OPTION_TEXT_BYTES];
-    char algorithm[DPB_OPTION_TEXT_BYTES];
+    char algorithm[DPB_OPTION_TEXT_BYTES]; /* "" where the communicator does not say */
+    bool counts_levels; /* it is one of ours, whose bytes are known, and where they go */
 
     struct dpb_unit_plan first, steady; /* of step 1, and once plans do not change any more */
     bool replans;                       /* they are two plans */

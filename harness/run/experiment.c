@@ -435,6 +435,25 @@ static struct dpb_link read_link(const dpb_json *link)
     };
 }
 
+static bool take_text(const dpb_config *config, const char *name, struct dpb_str *text)
+{
+    *text = (struct dpb_str){0};
+    return dpb_config_text(config, name, text) == DPB_OK && !text->failed;
+}
+
+const char *dpb_experiment_algorithm_option(const dpb_config *config)
+{
+    static const char *const names[] = {"algorithm", "mpi-algorithm"};
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        struct dpb_str text;
+        bool has_it = take_text(config, names[i], &text);
+        dpb_str_release(&text);
+        if (has_it)
+            return names[i];
+    }
+    return NULL;
+}
+
 struct dpb_algorithm_setup dpb_experiment_algorithm(const dpb_config *config)
 {
     const struct dpb_experiment *e = dpb_config_struct(config, "experiment");
@@ -445,8 +464,11 @@ struct dpb_algorithm_setup dpb_experiment_algorithm(const dpb_config *config)
             .link = read_link(dpb_json_get(options, "link")),
             .inside = read_link(dpb_json_get(options, "link_inside")),
     };
-    dpb_algorithm_find(dpb_json_as_string(dpb_json_get(options, "algorithm"), ""),
-                       &setup.algorithm);
+    const char *option = dpb_experiment_algorithm_option(config);
+    struct dpb_str algorithm = {0};
+    if (option && take_text(config, option, &algorithm))
+        dpb_algorithm_find(algorithm.text, &setup.algorithm);
+    dpb_str_release(&algorithm);
     dpb_json_free(options);
     return setup;
 }
@@ -461,9 +483,9 @@ static dpb_status check_link_inside(const struct dpb_algorithm_setup *setup)
     return DPB_ERR_USAGE;
 }
 
-/* Has --algorithm every collective that the strategy sends? */
+/* Has the algorithm, chosen by `option`, every collective that the strategy sends? */
 static dpb_status check_collectives(const struct dpb_strategy_ops *ops, dpb_strategy *strategy,
-                                    const struct dpb_algorithm_setup *setup)
+                                    const struct dpb_algorithm_setup *setup, const char *option)
 {
     int count = ops->messages(strategy, NULL);
     struct dpb_sync_message *messages = calloc((size_t)count + 1, sizeof(*messages));
@@ -476,8 +498,8 @@ static dpb_status check_collectives(const struct dpb_strategy_ops *ops, dpb_stra
     if (st == DPB_ERR_NO_MEMORY) {
         dpb_error("out of memory for the messages of strategy \"%s\"", ops->name);
     } else if (st < 0) {
-        dpb_error("--algorithm: strategy \"%s\" on %d ranks: %s", ops->name, setup->ranks, why);
-        dpb_log_hint("give --algorithm another value, or take another --strategy");
+        dpb_error("--%s: strategy \"%s\" on %d ranks: %s", option, ops->name, setup->ranks, why);
+        dpb_log_hint("give --%s another value, or take another --strategy", option);
         st = DPB_ERR_USAGE;
     }
     free(messages);
@@ -506,7 +528,8 @@ static dpb_status check_strategy(const dpb_config *config, const struct dpb_regi
                                          dpb_strategy_flags(shape.strategy, shape.strategy_options),
                                          e->workload, shape.ranks));
     DPB_TRY(dpb_step_plan_offline(&shape, 0, NULL, &strategy, &plan));
-    dpb_status st = check_collectives(shape.strategy, strategy, &setup);
+    dpb_status st = check_collectives(shape.strategy, strategy, &setup,
+                                      dpb_experiment_algorithm_option(config));
     shape.strategy->close(strategy);
     dpb_unit_plan_release(&plan);
     return st;

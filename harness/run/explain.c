@@ -368,6 +368,16 @@ static void take_text(const dpb_config *config, const char *name, char text[DPB_
     dpb_str_release(&value);
 }
 
+static void take_algorithm(const dpb_config *config, struct dpb_explanation *x)
+{
+    const char *option = dpb_experiment_algorithm_option(config);
+    enum dpb_algorithm ours;
+
+    if (option)
+        take_text(config, option, x->algorithm);
+    x->counts_levels = dpb_algorithm_find(x->algorithm, &ours);
+}
+
 dpb_status dpb_explain(const struct dpb_registry *registry, const dpb_config *config,
                        struct dpb_explanation *x)
 {
@@ -387,7 +397,7 @@ dpb_status dpb_explain(const struct dpb_registry *registry, const dpb_config *co
     };
     take_text(config, "workload", x->workload);
     take_text(config, "strategy", x->strategy);
-    take_text(config, "algorithm", x->algorithm);
+    take_algorithm(config, x);
     setup = dpb_experiment_algorithm(config);
     x->link = setup.link;
     x->has_link = x->link.bw_bytes_per_s > 0;

@@ -101,7 +101,7 @@ static void set_levels(dpb_json *json, const struct dpb_explanation *x)
 
     dpb_json_set_int(json, "nodes", x->nodes);
     for (size_t i = 0; i < sizeof(levels) / sizeof(levels[0]); i++) {
-        if (x->algorithm[0])
+        if (x->counts_levels)
             dpb_json_set_int(json, levels[i].key, levels[i].bytes);
         else
             dpb_json_set_absent(json, levels[i].key, "the comm's algorithm is not known");

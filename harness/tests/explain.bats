@@ -48,6 +48,25 @@ load helper
     refute_output 'nodes'
 }
 
+@test "explain has the same bytes for an algorithm of ours over MPI, and the least for MPI's own" {
+    "$DPBENCH" list comms | grep -q mpi || skip 'this build has no comm mpi'
+    for algorithm in ring tree hierarchical; do
+        dpbench_stdout explain --ranks 4 --ranks-per-node 2 --algorithm "$algorithm" --json
+        printf '%s' "$output" >ours.json
+        dpbench_stdout explain --ranks 4 --ranks-per-node 2 --comm mpi --mpi-algorithm "$algorithm" --json
+        assert_exit 0
+        printf '%s' "$output" >mpi.json
+        keys='["algorithm", "wire_bytes_per_step", "wire_bytes_between_per_step", "node_wire_bytes_per_step"]'
+        assert_json mpi.json "[d[0][k] for k in $keys] == [json.load(open('ours.json'))[0][k] for k in $keys]" true
+    done
+    dpbench explain --ranks 4 --ranks-per-node 2 --comm mpi
+    assert_output 'at least 6\.87 MiB sent \(algorithm library\)$'
+    refute_output 'nodes'
+    dpbench explain --ranks 4 --strategy zero1 --comm mpi --mpi-algorithm tree
+    assert_exit 2
+    assert_output '^dpbench: error: --mpi-algorithm: strategy "zero1" on 4 ranks: algorithm "tree" has no reduce-scatter'
+}
+
 @test "every strategy of this build can be explained" {
     local strategy
     for strategy in $("$DPBENCH" list strategies --json | python3 -c '
