@@ -15,6 +15,7 @@
 #define COMMS_MAX    8
 #define OPS_MAX      32
 #define GROUP_MAX    256
+#define GRAPH_WAITS  2000 /* milliseconds */
 
 enum kind {
     ALL_REDUCE,
@@ -796,6 +797,20 @@ static void end_comm(struct ncclComm *comm)
     drop_comm(comm);
 }
 
+/* NCCL waits, without a deadline, until nobody can launch a collective of it again. Work that has
+ * run is released a little later. */
+static void wait_for_graphs(struct ncclComm *comm)
+{
+    for (int i = 0; atomic_load(&comm->references) > 1; i++) {
+        if (i == GRAPH_WAITS)
+            fake_cuda_stop(FAKE_EXIT_HANG,
+                           "fake: ncclCommDestroy waits for a graph that holds %d "
+                           "collectives",
+                           atomic_load(&comm->references) - 1);
+        usleep(1000);
+    }
+}
+
 static ncclResult_t destroy(ncclComm_t comm)
 {
     ncclResult_t result = fake_cuda_fails("ncclCommDestroy")
@@ -805,6 +820,7 @@ static ncclResult_t destroy(ncclComm_t comm)
     if (comm->under_way > 0)
         fake_cuda_stop(FAKE_EXIT_MISUSE, "fake: ncclCommDestroy with %d collectives under way",
                        comm->under_way);
+    wait_for_graphs(comm);
     end_comm(comm);
     return result;
 }
