@@ -185,15 +185,27 @@ static dpb_status check_file(const struct crew_meeting *meeting, int fd)
     return DPB_ERR_UNAVAILABLE;
 }
 
+/* An earlier rank 0 removes its file at its end: a lock on that is a lock on nothing. */
+static bool is_there(const char *path, int fd)
+{
+    struct stat here, there;
+    return fstat(fd, &here) == 0 && lstat(path, &there) == 0 && here.st_dev == there.st_dev &&
+           here.st_ino == there.st_ino;
+}
+
 static dpb_status lock_file(struct crew_meeting *meeting)
 {
-    int fd = open(meeting->file, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
-    dpb_status st = check_file(meeting, fd);
-    if (st == DPB_OK)
-        meeting->file_fd = fd;
-    else if (fd >= 0)
-        close(fd);
-    return st;
+    for (;;) {
+        int fd = open(meeting->file, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
+        dpb_status st = check_file(meeting, fd);
+        if (st == DPB_OK && is_there(meeting->file, fd)) {
+            meeting->file_fd = fd;
+            return DPB_OK;
+        }
+        if (fd >= 0)
+            close(fd);
+        DPB_TRY(st);
+    }
 }
 
 static dpb_status write_place(const struct crew_meeting *meeting)
