@@ -8,8 +8,9 @@
 
 bool dpb_cuda_launcher_shows_one_each(void)
 {
-    static const char *const launchers[] = {"SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK",
-                                            "MPI_LOCALRANKID", "PMI_RANK"};
+    static const char *const launchers[] = {
+            "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID",
+            "PMI_RANK",      "LOCAL_RANK" /* torchrun */,  "MV2_COMM_WORLD_LOCAL_RANK"};
 
     if (getenv("SLURM_GPUS_PER_TASK"))
         return true;

@@ -58,8 +58,10 @@ static void test_choice(void **state)
 }
 
 static const char *const variables[] = {
-        "CUDA_VISIBLE_DEVICES",       "SLURM_GPUS_PER_TASK", "SLURM_LOCALID",
-        "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID",     "PMI_RANK",
+        "CUDA_VISIBLE_DEVICES", "SLURM_GPUS_PER_TASK",
+        "SLURM_LOCALID",        "OMPI_COMM_WORLD_LOCAL_RANK",
+        "MPI_LOCALRANKID",      "PMI_RANK",
+        "LOCAL_RANK",           "MV2_COMM_WORLD_LOCAL_RANK",
 };
 
 /* A device that a user hides from our own launcher is not one for each rank. */
@@ -75,6 +77,11 @@ static void test_launchers(void **state)
     assert_true(dpb_cuda_launcher_shows_one_each());
     unsetenv("CUDA_VISIBLE_DEVICES");
     assert_false(dpb_cuda_launcher_shows_one_each());
+    unsetenv("OMPI_COMM_WORLD_LOCAL_RANK");
+    setenv("CUDA_VISIBLE_DEVICES", "3", 1);
+    setenv("LOCAL_RANK", "3", 1);
+    assert_true(dpb_cuda_launcher_shows_one_each());
+    unsetenv("CUDA_VISIBLE_DEVICES");
     setenv("SLURM_GPUS_PER_TASK", "1", 1);
     assert_true(dpb_cuda_launcher_shows_one_each());
 }
