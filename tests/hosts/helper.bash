@@ -1,5 +1,5 @@
 # helper.bash: what every test on several hosts loads, run as `hosts with 3 bats FILE`.
-# shellcheck disable=SC2034 # variables are for the files that load this
+# shellcheck disable=SC2034,SC2154 # variables are for the files that load this, or are of those that it loads
 
 load ../../harness/tests/helper
 
@@ -36,7 +36,7 @@ across() {
 }
 
 # Two ranks to a node.
-all_hosts=(--hosts node1:2,node2:2,node3:2 --ranks-per-node 2)
+all_hosts=(--hosts "node1:2,node2:2,node3:2" --ranks-per-node 2)
 
 # A sweep of few and short launches: one axis, which the test names.
 short=("${quick[@]}" --overlap on --bucket 4MiB --repeats 1)
