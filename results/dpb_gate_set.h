@@ -61,8 +61,10 @@ struct dpb_gate_run {
 };
 
 struct dpb_gate_cell {
-    char *name;   /* what cells are matched by when nothing better agrees, and shown as */
-    char *series; /* equal in both sides: the same cell, whatever its name; "" for none */
+    char *name;          /* what cells are matched by when nothing better agrees, and shown as */
+    char *series;        /* equal in both sides: the same cell, whatever its name; "" for none */
+    char *curve;         /* of records: what the cells of one scaling curve have in common ... */
+    char *compute_curve; /* ... and its cell with one rank (dpb_record.h); NULL: no record's */
     struct dpb_gate_fact *facts;
     size_t fact_count;
     struct dpb_gate_run *runs;

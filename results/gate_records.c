@@ -314,6 +314,15 @@ static bool loss_is_finite(const dpb_json *record)
            (!loss || dpb_json_type(loss) != DPB_JSON_NULL);
 }
 
+static dpb_status set_curves(struct dpb_gate_cell *cell, const dpb_json *record)
+{
+    if (cell->curve)
+        return DPB_OK; /* by an earlier run of it */
+    cell->curve = strdup(text_at(record, "series"));
+    cell->compute_curve = strdup(text_at(record, "compute_series"));
+    return cell->curve && cell->compute_curve ? DPB_OK : DPB_ERR_NO_MEMORY;
+}
+
 static dpb_status add_record(struct dpb_gate_set *set, const dpb_json *record, double price)
 {
     struct dpb_str name = {0}, series = {0};
@@ -329,6 +338,7 @@ static dpb_status add_record(struct dpb_gate_set *set, const dpb_json *record, d
     dpb_str_release(&series);
     if (!at.cell)
         return DPB_ERR_NO_MEMORY;
+    DPB_TRY(set_curves(at.cell, record));
     if (strcmp(text_at(record, "status"), "ok") != 0) {
         blame(at.cell->trouble, "a run is %s: %.150s", text_at(record, "status"),
               text_at(record, "reason"));
@@ -354,30 +364,32 @@ static double number_fact(const struct dpb_gate_cell *cell, const char *key)
     return text ? strtod(text, NULL) : NAN;
 }
 
-/* Do all options agree that do not follow from the number of ranks? */
-static bool one_curve(const struct dpb_gate_cell *a, const struct dpb_gate_cell *b)
+static bool same_text(const char *a, const char *b)
 {
-    static const char *const free_keys[] = {"ranks", "ranks-per-node", "global-batch",
-                                            "batch-per-rank"};
-    const bool strong =
-            strcmp(dpb_gate_cell_fact(a, "scaling") ? dpb_gate_cell_fact(a, "scaling") : "",
-                   "strong") == 0;
-
-    for (size_t i = 0; i < a->fact_count; i++) {
-        const struct dpb_gate_fact *fact = &a->facts[i];
-        const char *other = dpb_gate_cell_fact(b, fact->key);
-        bool is_free = strcmp(fact->key, free_keys[strong ? 3 : 2]) == 0;
-
-        for (size_t k = 0; k < 2; k++)
-            is_free |= strcmp(fact->key, free_keys[k]) == 0;
-        if (!is_free && (!other || strcmp(other, fact->text) != 0))
-            return false;
-    }
-    return true;
+    return a && b && strcmp(a, b) == 0;
 }
 
-/* Run i against run i of the cell with the fewest ranks, so that noise of both is in the values;
- * with unequal numbers of runs there is no efficiency. */
+/* The rule of dpb_summary.h: a link or a bucket means nothing to one rank, so it has no such
+ * option. */
+static bool one_curve(const struct dpb_gate_cell *cell, const struct dpb_gate_cell *base)
+{
+    static const char *const same_machine[] = {"fingerprint", "simulated"};
+
+    for (size_t i = 0; i < sizeof(same_machine) / sizeof(same_machine[0]); i++) {
+        const char *fact = dpb_gate_cell_fact(cell, same_machine[i]);
+        const char *other = dpb_gate_cell_fact(base, same_machine[i]);
+
+        if ((fact || other) && !same_text(fact, other))
+            return false;
+    }
+    return same_text(cell->curve, base->curve) ||
+           (number_fact(base, "ranks") == 1.0 &&
+            same_text(cell->compute_curve, base->compute_curve));
+}
+
+/* Run i against run i of the cell with the fewest ranks, so that noise of both is in the values,
+ * and of these one with all its options rather than one rank without; with unequal numbers of runs
+ * there is no efficiency. */
 static dpb_status add_efficiency(struct dpb_gate_set *set, struct dpb_gate_cell *cell)
 {
     const struct dpb_gate_cell *base = NULL;
@@ -387,7 +399,10 @@ static dpb_status add_efficiency(struct dpb_gate_set *set, struct dpb_gate_cell 
     for (size_t i = 0; i < set->cell_count; i++) {
         const double others = number_fact(&set->cells[i], "ranks");
 
-        if (others < fewest && one_curve(cell, &set->cells[i])) {
+        const bool nearer = others < fewest || (base && others == fewest &&
+                                                same_text(cell->curve, set->cells[i].curve));
+
+        if (others < ranks && nearer && one_curve(cell, &set->cells[i])) {
             base = &set->cells[i];
             fewest = others;
         }

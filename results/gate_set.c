@@ -64,6 +64,8 @@ static void release_cell(struct dpb_gate_cell *cell)
     free(cell->runs);
     free(cell->name);
     free(cell->series);
+    free(cell->curve);
+    free(cell->compute_curve);
 }
 
 void dpb_gate_set_release(struct dpb_gate_set *set)

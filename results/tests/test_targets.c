@@ -160,6 +160,57 @@ static void test_efficiency_of_every_cell_but_the_first(void **state)
     dpb_targets_release(&targets);
 }
 
+/* One rank has no link and no bucket, so its cell is the baseline of every curve with its batch,
+ * and of no other. */
+static void test_efficiency_against_one_rank_that_has_no_link(void **state)
+{
+    static const struct {
+        int ranks;
+        const char *series, *compute_series;
+        double step_ns, link_bytes_per_s;
+    } cells[] = {
+            {1, "batch-per-rank=8", "batch-per-rank=8", 10e6, 0},
+            {1, "batch-per-rank=32", "batch-per-rank=32", 40e6, 0},
+            {2, "batch-per-rank=8 bucket=1MiB link=1Gbps", "batch-per-rank=8", 20e6, 125e6},
+            {2, "batch-per-rank=8 bucket=1MiB link=9Gbps", "batch-per-rank=8", 12.5e6, 1125e6},
+    };
+    struct dpb_targets targets = one_target("efficiency", ">= 0.70");
+    struct dpb_gate_set set = {.price = NAN};
+    struct dpb_records records = {calloc(16, sizeof(dpb_json *)), 0, 0};
+    struct dpb_evidence_table table;
+    double steps[30];
+
+    (void)state;
+    for (int c = 0; c < 4; c++)
+        for (int r = 0; r < 4; r++) {
+            struct sample_record sample = sample_record_default;
+
+            for (int i = 0; i < 30; i++)
+                steps[i] = cells[c].step_ns + 1e3 * i;
+            sample.cell = c;
+            sample.repeat = r;
+            sample.ranks = cells[c].ranks;
+            sample.series = cells[c].series;
+            sample.compute_series = cells[c].compute_series;
+            sample.global_batch = sample.batch_per_rank * cells[c].ranks;
+            sample.link_bytes_per_s = cells[c].link_bytes_per_s;
+            sample.emulated = cells[c].link_bytes_per_s > 0;
+            sample.samples_ns = steps;
+            sample.sample_count = 30;
+            records.items[records.count++] = sample_record_make(&sample);
+        }
+    assert_int_equal(dpb_gate_set_from_records(&records, DPB_GATE_SIDE_ALL, NAN, &set), DPB_OK);
+    assert_int_equal(dpb_targets_judge(&targets, &set, NULL, &table), DPB_OK);
+    assert_int_equal(table.count, 2);
+    const bool slow_first = table.items[0].found < table.items[1].found;
+    assert_true(fabs(table.items[slow_first ? 0 : 1].found - 0.5) < 0.01);
+    assert_true(fabs(table.items[slow_first ? 1 : 0].found - 0.8) < 0.01);
+    dpb_evidence_release(&table);
+    dpb_gate_set_release(&set);
+    dpb_records_release(&records);
+    dpb_targets_release(&targets);
+}
+
 static void test_loss_parity(void **state)
 {
     struct dpb_targets targets = one_target("loss-parity", "<= 1e-3");
@@ -221,6 +272,7 @@ int main(void)
             cmocka_unit_test(test_mistakes),
             cmocka_unit_test(test_what_no_record_decides_fails),
             cmocka_unit_test(test_efficiency_of_every_cell_but_the_first),
+            cmocka_unit_test(test_efficiency_against_one_rank_that_has_no_link),
             cmocka_unit_test(test_loss_parity),
             cmocka_unit_test(test_files),
     };
