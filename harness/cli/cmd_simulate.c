@@ -1,7 +1,6 @@
 /* dpbench simulate: a sweep on virtual time, in this process. */
 #include "dpb_cli.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -22,26 +21,13 @@ struct simulate_options {
 #define AT(member) offsetof(struct simulate_options, member)
 
 static const struct dpb_option rows[] = {
-        DPB_ROW_OUT(struct simulate_options, "folder of the run; default runs/<UTC time>-<name>"),
-        {.name = "resume",
-         .type = DPB_OPT_TEXT,
-         .offset = AT(resume),
-         .default_text = "",
-         .category = "Output",
-         .help = "continue the run in this folder: what is recorded as ok is not run again"},
+        DPB_ROWS_PLANNED(struct simulate_options),
         {.name = "against",
          .type = DPB_OPT_TEXT,
          .offset = AT(against),
          .default_text = "",
          .category = "Output",
          .help = "simulate the cells of this measured run, and compare step times"},
-        {.name = "dry-run",
-         .type = DPB_OPT_BOOL,
-         .offset = AT(dry_run),
-         .default_text = "off",
-         .category = "Output",
-         .help = "print the plan and run nothing"},
-        DPB_ROW_JSON(struct simulate_options, "print the summary, or the plan, as JSON"),
 };
 
 static const struct dpb_option_table table = {"command", "simulate", rows,
@@ -122,20 +108,6 @@ static dpb_status make_plan(const struct dpb_registry *registry,
     return st;
 }
 
-static dpb_status print_plan(const struct dpb_plan *plan, bool json)
-{
-    struct dpb_str text = {0};
-    dpb_status st;
-
-    if (json)
-        return dpb_json_print(dpb_plan_to_json(plan));
-    st = dpb_plan_text(plan, &text);
-    if (st == DPB_OK)
-        fputs(text.text, stdout);
-    dpb_str_release(&text);
-    return st;
-}
-
 static dpb_status execute(const struct dpb_registry *registry, const struct dpb_plan *plan,
                           const struct simulate_options *o, struct dpb_against *against)
 {
@@ -172,7 +144,7 @@ static dpb_status resume(const struct dpb_registry *registry, const struct dpb_c
     }
     DPB_TRY(dpb_run_plan_read(registry, o->resume, &plan));
     if (o->dry_run) {
-        st = print_plan(&plan, o->json);
+        st = dpb_plan_print(&plan, o->json);
     } else {
         const struct dpb_execute_config config = {.registry = registry,
                                                   .plan = &plan,
@@ -198,7 +170,7 @@ static dpb_status run(const struct dpb_registry *registry, const struct dpb_comm
     if (o->resume[0])
         return resume(registry, line, o);
     DPB_TRY_GOTO(st, make_plan(registry, line, o, &against, &plan), out);
-    st = o->dry_run ? print_plan(&plan, o->json) : execute(registry, &plan, o, &against);
+    st = o->dry_run ? dpb_plan_print(&plan, o->json) : execute(registry, &plan, o, &against);
 out:
     dpb_against_release(&against);
     dpb_plan_release(&plan);

@@ -21,40 +21,13 @@ struct sweep_options {
     bool json;
 };
 
-#define AT(member) offsetof(struct sweep_options, member)
-
 static const struct dpb_option rows[] = {
         DPB_ROWS_CREW(struct sweep_options),
-        DPB_ROW_OUT(struct sweep_options, "folder of the run; default runs/<UTC time>-<name>"),
-        {.name = "resume",
-         .type = DPB_OPT_TEXT,
-         .offset = AT(resume),
-         .default_text = "",
-         .category = "Output",
-         .help = "continue the run in this folder: what is recorded as ok is not run again"},
-        {.name = "dry-run",
-         .type = DPB_OPT_BOOL,
-         .offset = AT(dry_run),
-         .default_text = "off",
-         .category = "Output",
-         .help = "print the plan and run nothing"},
-        DPB_ROW_JSON(struct sweep_options, "print the summary, or the plan, as JSON"),
+        DPB_ROWS_PLANNED(struct sweep_options),
 };
 
 static const struct dpb_option_table table = {
         "command", "sweep", rows, sizeof(rows) / sizeof(rows[0]), sizeof(struct sweep_options)};
-
-static dpb_status print_plan(const struct dpb_plan *plan, bool json)
-{
-    if (json)
-        return dpb_json_print(dpb_plan_to_json(plan));
-    struct dpb_str text = {0};
-    dpb_status st = dpb_plan_text(plan, &text);
-    if (st == DPB_OK)
-        fputs(text.text, stdout);
-    dpb_str_release(&text);
-    return st;
-}
 
 /* ---- targets ---- */
 
@@ -142,7 +115,7 @@ static dpb_status resume(const struct dpb_registry *registry, const struct dpb_c
     DPB_TRY(dpb_run_plan_read(registry, o->resume, &plan));
     dpb_status st;
     if (o->dry_run) {
-        st = print_plan(&plan, o->json);
+        st = dpb_plan_print(&plan, o->json);
         goto out;
     }
     DPB_TRY_GOTO(st, dpb_run_crew_check(o->resume, crew), out);
@@ -202,7 +175,7 @@ static dpb_status run(const struct dpb_registry *registry, const struct dpb_comm
     DPB_TRY_GOTO(st, read_targets(&file, &targets), out);
     DPB_TRY_GOTO(st, dpb_plan_build(&input, &plan), out);
     if (o->dry_run) {
-        st = print_plan(&plan, o->json);
+        st = dpb_plan_print(&plan, o->json);
         goto out;
     }
     DPB_TRY_GOTO(st, dpb_driver_preflight(registry, &plan, crew), out);

@@ -95,6 +95,9 @@ dpb_status dpb_execute(const struct dpb_execute_config *config);
 dpb_status dpb_report_folders(const char *const *folders, size_t count, const char *out_folder,
                               bool json);
 
+/* Print what a plan would run, as text or JSON. */
+dpb_status dpb_plan_print(const struct dpb_plan *plan, bool json);
+
 /* Print a value on stdout, indented; takes it. */
 dpb_status dpb_json_print(dpb_json *value);
 
@@ -110,6 +113,24 @@ dpb_status dpb_json_print(dpb_json *value);
         .name = "json", .type = DPB_OPT_BOOL, .offset = offsetof(struct_type, json),               \
         .default_text = "off", .category = "Output", .help = (text)                                \
     }
+
+/* Rows of the verbs that run the cells of a plan, for an options struct with members `out`,
+ * `resume`, `dry_run` and `json`. */
+#define DPB_ROWS_PLANNED(struct_type)                                                              \
+    DPB_ROW_OUT(struct_type, "folder of the run; default runs/<UTC time>-<name>"),                 \
+            {.name = "resume",                                                                     \
+             .type = DPB_OPT_TEXT,                                                                 \
+             .offset = offsetof(struct_type, resume),                                              \
+             .default_text = "",                                                                   \
+             .category = "Output",                                                                 \
+             .help = "continue the run in this folder: what is recorded as ok is not run again"},  \
+            {.name = "dry-run",                                                                    \
+             .type = DPB_OPT_BOOL,                                                                 \
+             .offset = offsetof(struct_type, dry_run),                                             \
+             .default_text = "off",                                                                \
+             .category = "Output",                                                                 \
+             .help = "print the plan and run nothing"},                                            \
+            DPB_ROW_JSON(struct_type, "print the summary, or the plan, as JSON")
 
 /* Rows of the verbs that launch, for a member `crew` (struct dpb_crew_options). */
 #define DPB_ROW_CREW_TEXT(struct_type, member, name_text, text)                                    \

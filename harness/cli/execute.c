@@ -131,3 +131,17 @@ dpb_status dpb_execute(const struct dpb_execute_config *config)
     }
     return st < 0 ? st : reported;
 }
+
+dpb_status dpb_plan_print(const struct dpb_plan *plan, bool json)
+{
+    struct dpb_str text = {0};
+    dpb_status st;
+
+    if (json)
+        return dpb_json_print(dpb_plan_to_json(plan));
+    st = dpb_plan_text(plan, &text);
+    if (st == DPB_OK)
+        fputs(text.text, stdout);
+    dpb_str_release(&text);
+    return st;
+}
