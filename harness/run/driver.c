@@ -464,6 +464,31 @@ static dpb_status memory_limits(const struct driver *d, const dpb_config *config
     return DPB_OK;
 }
 
+/* Append the launch's record, and count it; `launched` is not DPB_OK after one that is not ok. */
+static dpb_status keep_record(struct driver *d, const struct dpb_cell_outcome *outcome,
+                              dpb_status *launched)
+{
+    dpb_json *record = NULL;
+    dpb_status st = dpb_cell_record_build(outcome, &record);
+    if (st == DPB_OK && d->config->annotate)
+        d->config->annotate(d->config->annotate_ctx, &outcome->launch, record);
+    if (st == DPB_OK)
+        st = dpb_records_append(d->records_path, record);
+    const bool ok = strcmp(dpb_json_as_string(dpb_json_get(record, "status"), ""), "ok") == 0;
+    if (st == DPB_OK && !ok) {
+        if (*launched == DPB_OK)
+            *launched = DPB_ERR_CHECK;
+        if (d->result->not_ok == 0)
+            snprintf(d->result->first_reason, sizeof(d->result->first_reason), "%s",
+                     dpb_json_as_string(dpb_json_get(record, "reason"), ""));
+    }
+    d->result->ok += ok;
+    d->result->not_ok += !ok;
+    dpb_json_free(record);
+    d->records_lost = st < 0;
+    return st;
+}
+
 static dpb_status run_launch(struct driver *d, size_t n)
 {
     const struct dpb_plan *plan = d->config->plan;
@@ -533,22 +558,7 @@ static dpb_status run_launch(struct driver *d, size_t n)
             .attempt_used = used,
             .probe_limit = e->probe_limit_ratio,
     };
-    dpb_json *record = NULL;
-    dpb_status st = dpb_cell_record_build(&outcome, &record);
-    if (st == DPB_OK && d->config->annotate)
-        d->config->annotate(d->config->annotate_ctx, &plan->order[n], record);
-    if (st == DPB_OK)
-        st = dpb_records_append(d->records_path, record);
-    bool ok = strcmp(dpb_json_as_string(dpb_json_get(record, "status"), ""), "ok") == 0;
-    if (st == DPB_OK && !ok) {
-        if (launched == DPB_OK)
-            launched = DPB_ERR_CHECK;
-        if (d->result->not_ok == 0)
-            snprintf(d->result->first_reason, sizeof(d->result->first_reason), "%s",
-                     dpb_json_as_string(dpb_json_get(record, "reason"), ""));
-    }
-    d->result->ok += ok;
-    d->result->not_ok += !ok;
+    dpb_status st = keep_record(d, &outcome, &launched);
     d->ended++;
     d->last_end_ns = dpb_clock_now_ns();
     d->progress.done++;
@@ -560,10 +570,8 @@ static dpb_status run_launch(struct driver *d, size_t n)
     d->progress.availability = attempts[used].availability;
     tell(d);
     dpb_json_free(sections);
-    dpb_json_free(record);
     dpb_json_free(job_json);
     dpb_launch_result_release(&result);
-    d->records_lost = st < 0;
     if (interrupted)
         launched = DPB_ERR_INTERRUPTED;
     return st < 0 ? st : launched;
