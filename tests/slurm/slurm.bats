@@ -28,12 +28,22 @@ batch() {
     output=$(cat job.out)
 }
 
+# Ranks of this Slurm's jobs: nobody else's on this machine.
+find_ranks() {
+    local pid
+    ranks=()
+    for pid in $(pgrep -f 'dpbench worker$'); do
+        ! grep -qsz "^SLURM_CONF=$SLURM_CONF\$" "/proc/$pid/environ" || ranks+=("$pid")
+    done
+}
+
 assert_no_ranks() {
     for _ in $(seq 100); do
-        pgrep -f 'dpbench worker$' >/dev/null || return 0
+        find_ranks
+        [ "${#ranks[@]}" -gt 0 ] || return 0
         sleep 0.2
     done
-    pgrep -af 'dpbench worker$' >&2
+    echo "still there: ${ranks[*]}" >&2
     return 1
 }
 
@@ -107,7 +117,7 @@ endless=(--data synthetic --workload mnist-mlp --batch-per-rank 8 --steps 200000
         --launcher-args --mpi=pmix --comm mpi --ranks 4 -o out >"$folder/log" 2>&1 3>&- &
     background=$!
     for _ in $(seq 300); do
-        mapfile -t ranks < <(pgrep -f 'dpbench worker$')
+        find_ranks
         [ "${#ranks[@]}" -lt 4 ] || break
         sleep 0.1
     done
