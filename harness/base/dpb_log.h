@@ -30,6 +30,8 @@ void dpb_log_set_prefix(const char *prefix);
  * after the other, whatever the threads; the sink must not log itself. */
 typedef void (*dpb_log_sink)(void *ctx, enum dpb_log_level level, const char *line);
 void dpb_log_set_sink(dpb_log_sink sink, void *ctx);
+/* The one that is set, to be set again after another; NULL: stderr. */
+dpb_log_sink dpb_log_get_sink(void **ctx);
 
 /* Write one line "dpbench: [prefix: ]error: ..." (the level word is left out for INFO). Control
  * characters in the text, and bytes that are no UTF-8, are written as \xNN: other hosts' words can

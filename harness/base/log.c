@@ -67,6 +67,15 @@ void dpb_log_set_sink(dpb_log_sink sink, void *ctx)
     pthread_mutex_unlock(&lock);
 }
 
+dpb_log_sink dpb_log_get_sink(void **ctx)
+{
+    pthread_mutex_lock(&lock);
+    const dpb_log_sink sink = log_sink;
+    *ctx = log_sink_ctx;
+    pthread_mutex_unlock(&lock);
+    return sink;
+}
+
 static const char *level_word(enum dpb_log_level level)
 {
     switch (level) {

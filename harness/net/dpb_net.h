@@ -59,6 +59,11 @@ void dpb_net_address_text(const struct dpb_net_address *address, char text[DPB_N
 dpb_status dpb_net_listen(const char *bind_to, const char *peer, int port, int *fd,
                           struct dpb_net_address *address);
 
+/* The address by which hosts that are not known yet most likely reach this one: of the interface of
+ * the default route, else of the first interface that is up and not the loopback one.
+ * DPB_ERR_UNAVAILABLE, logged, without any. */
+dpb_status dpb_net_outside(char host[DPB_NET_HOST_BYTES]);
+
 /* Connect and greet as `role` ("rank", "rendezvous"), trying again until `deadline_ns`
  * (dpb_clock_now_ns()) while nobody listens yet, or the host cannot be reached or says nothing for
  * DPB_NET_GREETING_NS. DPB_ERR_TIMEOUT with the last reason, DPB_ERR_UNAVAILABLE (a name that does

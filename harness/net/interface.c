@@ -13,6 +13,8 @@
 #include "dpb_str.h"
 #include "net_private.h"
 
+#define ELSEWHERE "192.0.2.1" /* the address of nobody (RFC 5737): its route is the default one */
+
 static bool place_of(const struct sockaddr *address, struct dpb_net_place *place)
 {
     if (!address || (address->sa_family != AF_INET && address->sa_family != AF_INET6))
@@ -185,10 +187,9 @@ static dpb_status find_address(const struct ifaddrs *all, const char *bind_to,
 }
 
 /* The kernel's route: a datagram socket that is connected sends nothing. */
-static dpb_status find_route(const char *peer, struct dpb_net_place *place)
+static bool has_route(const char *peer, struct dpb_net_place *place, char *why, size_t why_bytes)
 {
-    char why[512] = "no address of a known kind";
-    struct addrinfo *found = dpb_net_resolve(peer, 9, SOCK_DGRAM, why, sizeof(why));
+    struct addrinfo *found = dpb_net_resolve(peer, 9, SOCK_DGRAM, why, why_bytes);
     bool routed = false;
     for (const struct addrinfo *one = found; one && !routed; one = one->ai_next) {
         int fd = socket(one->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
@@ -196,17 +197,57 @@ static dpb_status find_route(const char *peer, struct dpb_net_place *place)
         routed = fd >= 0 && connect(fd, one->ai_addr, one->ai_addrlen) == 0 &&
                  getsockname(fd, DPB_NET_PLACE(place), &place->bytes) == 0;
         if (!routed)
-            snprintf(why, sizeof(why), "no route: %s", strerror(errno));
+            snprintf(why, why_bytes, "no route: %s", strerror(errno));
         if (fd >= 0)
             close(fd);
     }
     if (found)
         freeaddrinfo(found);
-    if (routed)
+    return routed;
+}
+
+static dpb_status find_route(const char *peer, struct dpb_net_place *place)
+{
+    char why[512] = "no address of a known kind";
+    if (has_route(peer, place, why, sizeof(why)))
         return DPB_OK;
     dpb_error("cannot tell which interface leads to \"%s\": %s", peer, why);
     dpb_log_hint("--interface NAME, ADDRESS or NETWORK/BITS says on which one to listen");
     return DPB_ERR_UNAVAILABLE;
+}
+
+/* IPv4 before IPv6; an address that is valid on one link only is none for others. */
+static bool find_first_outside(struct dpb_net_place *place)
+{
+    struct ifaddrs *all = NULL;
+    int best = 1;
+    if (getifaddrs(&all) != 0)
+        return false;
+    for (const struct ifaddrs *one = all; one; one = one->ifa_next) {
+        struct dpb_net_place next;
+        if (one->ifa_flags & IFF_LOOPBACK || !(one->ifa_flags & IFF_UP) ||
+            !place_of(one->ifa_addr, &next) || preference(&next) <= best)
+            continue;
+        best = preference(&next);
+        *place = next;
+    }
+    freeifaddrs(all);
+    return best > 1;
+}
+
+dpb_status dpb_net_outside(char host[DPB_NET_HOST_BYTES])
+{
+    struct dpb_net_place place;
+    struct dpb_net_address text;
+    char why[512] = "";
+    if (!has_route(ELSEWHERE, &place, why, sizeof(why)) && !find_first_outside(&place)) {
+        dpb_error("no interface but the loopback one is up: other hosts cannot reach this one");
+        dpb_log_hint("--interface NAME, ADDRESS or NETWORK/BITS says on which one to listen");
+        return DPB_ERR_UNAVAILABLE;
+    }
+    dpb_net_place_text(&place, &text);
+    snprintf(host, DPB_NET_HOST_BYTES, "%s", text.host);
+    return DPB_OK;
 }
 
 static dpb_status find_given(const struct ifaddrs *all, const char *bind_to,

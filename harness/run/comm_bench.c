@@ -19,6 +19,7 @@
 #include "dpb_launcher.h"
 #include "dpb_log.h"
 #include "dpb_memory.h"
+#include "dpb_placement.h"
 #include "dpb_run_folder.h"
 #include "dpb_stats.h"
 #include "dpb_units.h"
@@ -478,17 +479,18 @@ static dpb_status make_cells(struct bench *b)
     return check_effect(b);
 }
 
-/* Where ranks will be decides what a node is, unless the user says otherwise. */
-static dpb_status place(const struct bench *b, dpb_config *config)
+/* 0: as hosts have slots. */
+static int asked_per_node(const dpb_config *config)
 {
     const struct dpb_comm_bench_options *o = dpb_config_struct(config, "experiment");
-    const bool given = dpb_config_is_explicit(config, "ranks-per-node");
+    return dpb_placement_asked(config, o->ranks_per_node);
+}
+
+static dpb_status place(const struct bench *b, dpb_config *config, int ranks)
+{
     struct dpb_world world;
-    dpb_status st = DPB_OK;
-    DPB_TRY(dpb_crew_map(b->config->crew, (int)o->ranks, given ? (int)o->ranks_per_node : 0,
-                         &world));
-    if (!given && world.ranks_per_node > 0)
-        st = set_int(config, "ranks-per-node", world.ranks_per_node);
+    dpb_status st =
+            dpb_placement_find(b->config->crew, config, ranks, asked_per_node(config), &world);
     dpb_world_announce(&world);
     dpb_world_release(&world);
     return st;
@@ -507,7 +509,7 @@ static dpb_status check_parts(const struct bench *b, dpb_config *config)
     DPB_TRY(dpb_crew_check_comm(b->config->crew, o->comm,
                                 dpb_registry_needs_segment(dpb_registry_comm(registry, o->comm)),
                                 b->cell_count, ranks, ranks));
-    return place(b, config);
+    return place(b, config, ranks);
 }
 
 /* Buffers of an accelerator's memory. */
@@ -837,9 +839,7 @@ static dpb_status run_cell(struct bench *b, size_t cell)
     struct dpb_launch_config launch = {
             .ranks = (int)o->ranks,
             .crew = b->config->crew,
-            .ranks_per_node = dpb_config_is_explicit(b->cells[cell].config, "ranks-per-node")
-                                      ? (int)o->ranks_per_node
-                                      : 0,
+            .ranks_per_node = asked_per_node(b->cells[cell].config),
             .job = job,
             .timeout_ns = o->timeout_ns,
             .stall_timeout_ns = o->stall_timeout_ns,

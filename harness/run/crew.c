@@ -193,6 +193,15 @@ bool dpb_crew_is_started(const dpb_crew *crew)
     return crew && crew->started;
 }
 
+bool dpb_crew_is_here(const dpb_crew *crew)
+{
+    if (!crew)
+        return true;
+    if (crew->started)
+        return crew_started_world(crew)->nodes == 1;
+    return crew->hosts.count > 0 && !crew->peer[0];
+}
+
 int dpb_crew_ranks_max(const dpb_crew *crew)
 {
     return !crew ? 0 : crew->started ? crew_started_world(crew)->ranks : crew->hosts.slots;

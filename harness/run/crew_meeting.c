@@ -21,7 +21,6 @@
 #define FILE_BYTES_MAX 4096
 #define LOOK_NS        100000000ll /* between two looks at the file */
 #define TRY_NS         2000000000ll /* for a connection, before the file is read again: it may be old */
-#define ELSEWHERE      "192.0.2.1" /* the address of nobody (RFC 5737): its route is the default one */
 #define PORT_LEAST     20000
 #define PORTS          12000 /* below those that Linux hands out by itself */
 
@@ -230,14 +229,18 @@ dpb_status crew_meeting_host(struct crew_meeting *meeting, const struct dpb_crew
                              int *listen_fd)
 {
     const char *bind_to = options->interface[0] ? options->interface : NULL;
-    const char *peer = meeting->one_host ? NULL : ELSEWHERE;
+    char outside[DPB_NET_HOST_BYTES];
     if (meeting->file[0])
         DPB_TRY(lock_file(meeting));
     else if (!bind_to)
         bind_to = meeting->address.host;
+    if (!bind_to && !meeting->one_host) {
+        DPB_TRY(dpb_net_outside(outside));
+        bind_to = outside;
+    }
     if (!meeting->has_token)
         DPB_TRY(dpb_net_token_new(&meeting->token));
-    DPB_TRY(dpb_net_listen(bind_to, peer, meeting->address.port, listen_fd, &meeting->address));
+    DPB_TRY(dpb_net_listen(bind_to, NULL, meeting->address.port, listen_fd, &meeting->address));
     if (!meeting->file[0])
         return DPB_OK;
     dpb_status st = write_place(meeting);
@@ -299,6 +302,8 @@ static dpb_status join_by_file(struct crew_meeting *meeting, const struct crew_o
                                int *fd)
 {
     bool found = false;
+    void *sink_ctx;
+    const dpb_log_sink sink = dpb_log_get_sink(&sink_ctx);
     while (!is_over(opening)) {
         int64_t now_ns = dpb_clock_now_ns();
         if (read_place(meeting)) {
@@ -308,7 +313,7 @@ static dpb_status join_by_file(struct crew_meeting *meeting, const struct crew_o
             dpb_status st = dpb_net_connect(
                     &meeting->address, &meeting->token, "member",
                     until_ns < opening->deadline_ns ? until_ns : opening->deadline_ns, fd);
-            dpb_log_set_sink(NULL, NULL);
+            dpb_log_set_sink(sink, sink_ctx);
             if (st == DPB_OK)
                 return DPB_OK;
         }

@@ -71,7 +71,7 @@ typedef struct dpb_crew dpb_crew;
  * mpirun ...: DPB_ERR_USAGE), variables that disagree, a process that was started as one of several
  * with `local`, no launcher found (mpirun, srun missing: with the package to install), no token
  * where processes on several hosts need one, ranks that do not come (DPB_ERR_TIMEOUT, with their
- * numbers), and what dpb_world_check() refuses. Not while a log sink is set: it is removed. */
+ * numbers), and what dpb_world_check() refuses. */
 dpb_status dpb_crew_open(const struct dpb_crew_options *options, const char *settings_hash,
                          const volatile sig_atomic_t *interrupted, dpb_crew **crew,
                          dpb_status *verdict);
@@ -85,6 +85,8 @@ void dpb_crew_close(dpb_crew *crew, dpb_status verdict);
 enum dpb_launcher_kind dpb_crew_kind(const dpb_crew *crew); /* NULL: local */
 /* Did somebody else start the processes, one for every rank? */
 bool dpb_crew_is_started(const dpb_crew *crew);
+/* Is it known that all ranks are on this host, which has their data? */
+bool dpb_crew_is_here(const dpb_crew *crew);
 /* The most ranks a launch can have; 0: only the launcher will tell. */
 int dpb_crew_ranks_max(const dpb_crew *crew);
 /* Can comm `name` be used in `launches` launches of this crew? MPI starts once in a process, so

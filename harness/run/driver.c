@@ -16,6 +16,7 @@
 #include "dpb_launcher.h"
 #include "dpb_log.h"
 #include "dpb_memory.h"
+#include "dpb_placement.h"
 #include "dpb_probe.h"
 #include "dpb_record.h"
 #include "dpb_run_folder.h"
@@ -102,24 +103,10 @@ static bool same_data(const struct dpb_experiment *a, const struct dpb_experimen
 
 /* ---- a crew ---- */
 
-/* 0: as hosts have slots. */
 static int asked_per_node(const dpb_config *config)
 {
     const struct dpb_experiment *e = dpb_config_struct(config, "experiment");
-    return dpb_config_is_explicit(config, "ranks-per-node") ? (int)e->ranks_per_node : 0;
-}
-
-/* Where ranks will be decides what a node is, unless the user says otherwise. */
-static dpb_status place_cell(const dpb_crew *crew, dpb_config *config, struct dpb_world *world)
-{
-    const struct dpb_experiment *e = dpb_config_struct(config, "experiment");
-    const int asked = asked_per_node(config);
-    char text[32];
-    DPB_TRY(dpb_crew_map(crew, (int)e->ranks, asked, world));
-    if (asked > 0 || world->ranks_per_node == 0)
-        return DPB_OK;
-    snprintf(text, sizeof(text), "%d", world->ranks_per_node);
-    return dpb_config_set(config, "ranks-per-node", text);
+    return dpb_placement_asked(config, e->ranks_per_node);
 }
 
 /* Launches of cells with that comm. */
@@ -156,9 +143,11 @@ static dpb_status crew_preflight(const struct dpb_registry *registry, const stru
     dpb_status st = DPB_OK;
     for (size_t i = 0; st == DPB_OK && i < plan->cell_count; i++) {
         struct dpb_world world = {0};
-        st = place_cell(crew, plan->cells[i].config, &world);
+        dpb_config *config = plan->cells[i].config;
+        const struct dpb_experiment *e = dpb_config_struct(config, "experiment");
+        st = dpb_placement_find(crew, config, (int)e->ranks, asked_per_node(config), &world);
         if (st == DPB_OK)
-            st = check_crew_cell(registry, plan, crew, plan->cells[i].config);
+            st = check_crew_cell(registry, plan, crew, config);
         if (st == DPB_OK && world.ranks > widest.ranks) {
             dpb_world_release(&widest);
             widest = world;
@@ -186,6 +175,8 @@ dpb_status dpb_driver_preflight(const struct dpb_registry *registry, const struc
                      : dpb_registry_check_parts(registry, e->device, e->comm, e->ranks));
         if (dpb_registry_is_virtual(registry, e->device))
             continue; /* there is no data set */
+        if (!dpb_crew_is_here(crew) && e->data != DPB_DATA_SYNTHETIC)
+            continue; /* the files are where the ranks are, each host's own: ranks look at them */
         const struct dpb_model *model = dpb_registry_workload(registry, e->workload)
                                                 ->model(dpb_config_struct(config, "workload"));
         if (!checked || model != checked_model || !same_data(e, checked))

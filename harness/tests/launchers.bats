@@ -281,6 +281,61 @@ meet=("${late[@]}" 60s)
     [ ! -e runs ]
 }
 
+@test "hosts with different numbers of ranks: what has two levels is refused before any work" {
+    fake mpirun 'case $1 in --version) echo "mpirun (Open MPI) 4.1.4"; exit 0;; esac' 'exit 9'
+    uneven=(--launcher mpirun --hosts node1:2,node2:1 --interface lo)
+    for option in '--mpi-algorithm hierarchical' '--strategy horovod --hierarchical on'; do
+        # shellcheck disable=SC2086 # words
+        dpbench run "${quick[@]}" "${uneven[@]}" $option
+        assert_exit 2
+        assert_output "--${option##*--} needs as many ranks on every node.*: node1 2, node2 1"
+        assert_output 'hint: .*--ranks-per-node'
+    done
+    dpbench comm "${uneven[@]}" --mpi-algorithm hierarchical --sizes 1KiB
+    assert_exit 2
+    [ ! -e runs ]
+    dpbench run "${quick[@]}" "${uneven[@]}" --hosts node1:2,node2:2 --ranks-per-node 1 --ranks 2 \
+        --mpi-algorithm hierarchical
+    assert_exit 2 # given twice
+    dpbench run "${quick[@]}" --launcher mpirun --hosts node1:2,node2:1 --interface lo --ranks 2 \
+        --ranks-per-node 1 --mpi-algorithm hierarchical
+    assert_exit 4
+}
+
+@test "processes of several hosts meet by a file also where there is no default route" {
+    # shellcheck disable=SC2016 # the inner shell expands it
+    isolated='ip link add one type veth peer name two && ip address add 10.9.0.1/24 dev one &&
+        ip link set one up && ip link set two up && ip link set lo up'
+    unshare --net sh -c "$isolated" 2>/dev/null || skip "no network name space can be made here"
+    # shellcheck disable=SC2016
+    run unshare --net bash -c "$isolated"'
+        for rank in 1 0; do
+            RANK=$rank WORLD_SIZE=2 LOCAL_WORLD_SIZE=1 "$DPBENCH" "$@" >out.$rank 2>&1 &
+        done
+        wait
+        cat out.0' sh run "${quick[@]}" --launcher torchrun-env --rendezvous file:meet --ranks 9
+    assert_output '9 ranks need as many processes, and 2 were started'
+}
+
+@test "data are looked at by the ranks, where the driver may have none; what they say is the run's" {
+    need_mpi openmpi
+    "$DPBENCH" data make --workload dlrm-small --table-rows 100 --samples 400 -o i.csv
+    "$DPBENCH" data pack --workload dlrm-small --table-rows 100 --data interactions --data-file i.csv \
+        --shards 2 -o packed
+    train=(--workload dlrm-small --table-rows 100 --data packed --steps 4 --warmup 2 --trace-steps 0
+        --probe-retries 0 --bind off --launcher mpirun --launcher-args --oversubscribe --ranks 2)
+    dpbench run "${train[@]}" --data-dir nowhere -o a
+    assert_exit 3
+    assert_output 'rank [01] \(pid [0-9]+ on .*\) failed in setup, before the first step: there is no packed data set in "nowhere"'
+    dpbench run "${train[@]}" --data-dir packed --batch-per-rank 8000 -o b
+    assert_exit 2
+    assert_output 'rank [01] \(pid [0-9]+ on .*\) failed in setup, before the first step: .*16000'
+    # Where all ranks are known to be here, it is seen before any work.
+    dpbench run "${train[@]}" --hosts localhost:2 --data-dir nowhere -o c
+    assert_exit 3
+    [ ! -e c ]
+}
+
 @test "MPI in processes that are there serves one launch only" {
     process 0 2 run "${quick[@]}" "${meet[@]}" --comm mpi --repeats 2
     process 1 2 run "${quick[@]}" "${meet[@]}" --comm mpi --repeats 2

@@ -45,6 +45,35 @@ check_sweep() {
     check_sweep mpich
 }
 
+@test "hosts: each node has its own shards only, and the driver's host none" {
+    need_hosts
+    across openmpi
+    options=(--workload dlrm-small --table-rows 100)
+    "$DPBENCH" data make "${options[@]}" --samples 800 -o interactions.csv
+    "$DPBENCH" data pack "${options[@]}" --data interactions --data-file interactions.csv --shards 4 -o packed
+    # Rank r of 4 reads shard r; ranks 0 and 1 are on node1.
+    for node in node1 node2; do
+        "$hosts" run $node mkdir "$HOSTS/scratch/data"
+        "$hosts" run $node cp packed/index.json "$HOSTS/scratch/data/"
+    done
+    for shard in 0 1 2 3; do
+        "$hosts" run node$((shard / 2 + 1)) cp packed/train-0000$shard.dpbs packed/test-0000$shard.dpbs "$HOSTS/scratch/data/"
+    done
+    dpbench run "${options[@]}" --data packed --data-dir "$HOSTS/scratch/data" --sharding shards \
+        --embedding-gradients sharded --batch-per-rank 8 --steps 6 --warmup 2 --trace-steps 0 --probe-retries 0 \
+        "${across[@]}" --hosts node1:2,node2:2 -o out
+    assert_exit 0
+    assert_json out/records.jsonl '[(r["status"], r["ranks"]) for r in d]' '[["ok", 4]]'
+    "$hosts" run node2 rm "$HOSTS/scratch/data/train-00003.dpbs"
+    dpbench run "${options[@]}" --data packed --data-dir "$HOSTS/scratch/data" --sharding shards \
+        --batch-per-rank 8 --steps 6 --warmup 2 --trace-steps 0 --probe-retries 0 \
+        "${across[@]}" --hosts node1:2,node2:2 -o lost
+    [ "$status" -ne 0 ]
+    assert_output 'rank 3 \(pid [0-9]+ on node2\).*train-00003'
+    "$hosts" run node1 rm -r "$HOSTS/scratch/data"
+    "$hosts" run node2 rm -r "$HOSTS/scratch/data"
+}
+
 @test "hosts: two drivers at once, on two hosts, do not share a folder" {
     need_hosts
     across openmpi
