@@ -10,6 +10,8 @@
 #include "headline.h"
 #include "view.h"
 
+#define HOSTS_NAMED_MAX 8
+
 static void take_paragraph(struct dpb_document *document, struct dpb_str *text)
 {
     if (text->failed)
@@ -116,6 +118,31 @@ static const dpb_json *first_ok(const struct dpb_summary *summary)
     return summary->cell_count > 0 ? summary->cells[0].first : NULL;
 }
 
+/* "; ranks were on 3 hosts: node1, node2, node3", of the cell on most of them. */
+static void append_hosts(const struct dpb_summary *summary, struct dpb_str *text)
+{
+    const dpb_json *most = NULL;
+
+    for (size_t i = 0; i < summary->cell_count; i++) {
+        const dpb_json *hosts = dpb_json_path(summary->cells[i].first, "world/hosts");
+
+        if (dpb_json_size(hosts) > dpb_json_size(most))
+            most = hosts;
+    }
+    if (!most)
+        return;
+    dpb_str_appendf(text, "; ranks were on %zu host%s: ", dpb_json_size(most),
+                    dpb_json_size(most) == 1 ? "" : "s");
+    for (size_t i = 0; i < dpb_json_size(most); i++) {
+        if (i == HOSTS_NAMED_MAX) {
+            dpb_str_appendf(text, " and %zu more", dpb_json_size(most) - i);
+            break;
+        }
+        dpb_str_appendf(text, "%s%s", i > 0 ? ", " : "",
+                        dpb_json_as_string(dpb_json_get(dpb_json_at(most, i), "name"), "?"));
+    }
+}
+
 /* "Machine: name, Example CPU, 2 cores, 8 GiB of memory." */
 static void add_machine(const struct dpb_summary *summary, struct dpb_document *document)
 {
@@ -140,6 +167,7 @@ static void add_machine(const struct dpb_summary *summary, struct dpb_document *
         dpb_human_size((double)memory, 3, memory_text, sizeof(memory_text));
         dpb_str_appendf(&text, ", %s of memory", memory_text);
     }
+    append_hosts(summary, &text);
     dpb_str_append(&text, ".");
     dpb_document_take(document, &text);
 }

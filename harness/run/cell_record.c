@@ -632,9 +632,24 @@ static dpb_status put_results(const struct dpb_cell_outcome *o, dpb_json *record
     return DPB_OK;
 }
 
+/* What repeats a cell starts its ranks in the same way. */
+static void add_launcher_to_repro(dpb_json *record)
+{
+    const char *options = dpb_json_as_string(dpb_json_path(record, "launcher/options"), "");
+    const char *repro = dpb_json_as_string(dpb_json_get(record, "repro"), "");
+    struct dpb_str line = {0};
+    if (!repro[0] || !options[0])
+        return;
+    dpb_str_appendf(&line, "%s%s", repro, options);
+    if (!line.failed)
+        dpb_json_set_string(record, "repro", line.text);
+    dpb_str_release(&line);
+}
+
 void dpb_cell_record_where(const dpb_crew *crew, const dpb_json *world, dpb_json *record)
 {
     dpb_json_set(record, "launcher", dpb_crew_json(crew));
+    add_launcher_to_repro(record);
     if (world)
         dpb_json_set(record, "world", dpb_json_copy(world));
     else
@@ -660,8 +675,8 @@ dpb_status dpb_cell_record_build(const struct dpb_cell_outcome *o, dpb_json **re
     dpb_json_set(json, "tool", dpb_tool_json());
     dpb_json_set_string(json, "time_utc", time_utc);
     dpb_json_set(json, "host", dpb_json_copy(o->host));
-    dpb_cell_record_where(o->crew, o->result->world, json);
     put_plan(o, json);
+    dpb_cell_record_where(o->crew, o->result->world, json);
     bool flagged = !o->is_virtual && put_probe(o, json);
     if (o->is_virtual)
         dpb_json_set_absent(json, "probe", "simulated: nothing was measured on this machine");

@@ -242,8 +242,28 @@ dpb_status dpb_crew_check_comm(const dpb_crew *crew, const char *name, bool need
     return DPB_ERR_USAGE;
 }
 
+/* " --launcher mpirun --hosts node1:2,node2:2": for a shell, what was given. */
+static void append_options(const struct dpb_crew_options *o, struct dpb_str *out)
+{
+    const char *const given[][2] = {
+            {"launcher", launcher_texts[o->launcher]},
+            {"hosts", o->hosts},
+            {"hostfile", o->hostfile},
+            {"interface", o->interface},
+            {"rendezvous", o->rendezvous},
+            {"launcher-args", o->launcher_args},
+    };
+    for (size_t i = 0; i < sizeof(given) / sizeof(given[0]); i++) {
+        if (!given[i][1][0])
+            continue;
+        dpb_str_appendf(out, " --%s%s", given[i][0], given[i][1][0] == '-' ? "=" : " ");
+        dpb_shell_quote(given[i][1], out);
+    }
+}
+
 dpb_json *dpb_crew_json(const dpb_crew *crew)
 {
+    struct dpb_str options = {0};
     dpb_json *json = dpb_json_object();
     dpb_json_set_string(json, "launcher", launcher_texts[dpb_crew_kind(crew)]);
     dpb_json_set(json, "version",
@@ -260,6 +280,10 @@ dpb_json *dpb_crew_json(const dpb_crew *crew)
         dpb_json_append(hosts, host);
     }
     dpb_json_set(json, "hosts", hosts);
+    if (crew)
+        append_options(&crew->options, &options);
+    dpb_json_set_string(json, "options", options.text && !options.failed ? options.text : "");
+    dpb_str_release(&options);
     return json;
 }
 

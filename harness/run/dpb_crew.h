@@ -95,7 +95,8 @@ int dpb_crew_ranks_max(const dpb_crew *crew);
 dpb_status dpb_crew_check_comm(const dpb_crew *crew, const char *name, bool needs_segment,
                                size_t launches, int ranks_least, int ranks_most);
 /* For manifest and records: {"launcher", "version" (of mpirun or srun), "command" (argv, without
- * secrets; both null without them), "hosts" ([{"name", "slots"}], null where not given)}. */
+ * secrets; both null without them), "hosts" ([{"name", "slots"}], null where not given), "options"
+ * (" --launcher mpirun --hosts node1:2" for a shell, "" without a crew)}. */
 dpb_json *dpb_crew_json(const dpb_crew *crew);
 
 /* ---- for dpb_launch_run() ---- */

@@ -144,27 +144,12 @@ dpb_status dpb_run_plan_read(const struct dpb_registry *registry, const char *fo
     return st;
 }
 
-/* " --hosts node1:2,node2:2" of a manifest's launcher; "" where none were given. */
-static void append_hosts(const dpb_json *hosts, struct dpb_str *text)
-{
-    for (size_t i = 0; i < dpb_json_size(hosts); i++) {
-        const dpb_json *host = dpb_json_at(hosts, i);
-        dpb_str_appendf(text, "%s%s:%lld", i > 0 ? "," : " --hosts ",
-                        dpb_json_as_string(dpb_json_get(host, "name"), ""),
-                        (long long)dpb_json_as_int(dpb_json_get(host, "slots"), 1));
-    }
-}
-
 static void refuse_without(const char *launcher, const char *folder, const dpb_json *manifest)
 {
-    struct dpb_str hosts = {0};
-    append_hosts(dpb_json_path(manifest, "launcher/hosts"), &hosts);
     dpb_error("ranks of the run in \"%s\" were started with --launcher %s, and now there is none",
               folder, launcher);
-    dpb_log_hint("`dpbench sweep --resume %s --launcher %s%s`, and --launcher-args where it had "
-                 "some; or start a new sweep for this machine alone",
-                 folder, launcher, hosts.text && !hosts.failed ? hosts.text : "");
-    dpb_str_release(&hosts);
+    dpb_log_hint("`dpbench sweep --resume %s%s`; or start a new sweep for this machine alone",
+                 folder, dpb_json_as_string(dpb_json_path(manifest, "launcher/options"), ""));
 }
 
 dpb_status dpb_run_crew_check(const char *folder, const dpb_crew *crew)

@@ -362,7 +362,9 @@ meet=("${late[@]}" 60s)
     dpbench sweep --resume sweep
     assert_exit 2
     assert_output 'were started with --launcher mpirun, and now there is none'
-    assert_output 'hint: .dpbench sweep --resume sweep --launcher mpirun`, and --launcher-args'
+    assert_output 'hint: .dpbench sweep --resume sweep --launcher mpirun --launcher-args=--oversubscribe`'
+    assert_json sweep/records.jsonl \
+        'all(r["repro"].endswith(" --launcher mpirun --launcher-args=--oversubscribe") for r in d)' true
     dpbench sweep --resume sweep --launcher mpirun --launcher-args --oversubscribe
     assert_exit 0
     assert_output '3 launches were done before'
