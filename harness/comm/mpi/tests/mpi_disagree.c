@@ -3,7 +3,10 @@
 
 #include <string.h>
 
+#include "dpb_clock.h"
 #include "dpb_log.h"
+
+#define PRINTED_NS INT64_C(1000000000)
 
 static char seen[8192]; /* what was logged */
 
@@ -102,5 +105,7 @@ void disagree_run(struct self *self)
     disagree_call(self);
     printf("rank %d: disagree: DPB_ERR_MISMATCH, named\n", self->rank);
     fflush(stdout);
+    /* The first to end ends all, and mpirun may lose what they have just printed. */
+    dpb_clock_sleep_until_ns(dpb_clock_now_ns() + PRINTED_NS);
     exit(dpb_status_exit_code(DPB_ERR_MISMATCH));
 }
