@@ -304,7 +304,6 @@ struct dpb_workload_ops {
 };
 
 #define DPB_OPERATOR(op) (UINT64_C(1) << (op))
-_Static_assert(DPB_OP_COUNT <= 64, "a set of operators is 64 bits");
 
 enum dpb_workload_flags {
     DPB_WORKLOAD_INTEGER_GRADIENTS = 1 << 0, /* gradients are small integers: sums are exact */

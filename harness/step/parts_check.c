@@ -6,6 +6,8 @@
 #include "dpb_strategy.h"
 #include "dpb_workload.h"
 
+_Static_assert(DPB_OP_COUNT <= 64, "a set of operators is 64 bits: DPB_OPERATOR()");
+
 struct member {
     const char *name;
     bool there;
