@@ -9,6 +9,9 @@
 #include "dpb_launcher.h"
 #include "dpb_log.h"
 
+#define GRACE_NS 2000000000ll /* for mpirun or srun to end by itself, before it is told to */
+#define SLICE_NS 10000000ll
+
 static const char *const launcher_texts[] = {
 #define LAUNCHER_TEXT(name, text, help) [name] = text,
         DPB_LAUNCHER_MAP(LAUNCHER_TEXT)
@@ -379,9 +382,22 @@ const char *dpb_crew_remedy(const dpb_crew *crew)
     return crew->child.said.remedy;
 }
 
+/* Ranks that were let go end, and mpirun with them; one that is told to end while it ends crashes
+ * (Open MPI 4.1). */
+static void wait_for_launcher(dpb_crew *crew)
+{
+    const int64_t deadline_ns = dpb_clock_now_ns() + GRACE_NS;
+    char how[CREW_HOW_BYTES];
+    while (dpb_crew_check(crew, how, sizeof(how)) == DPB_PENDING &&
+           dpb_clock_now_ns() < deadline_ns)
+        dpb_clock_sleep_until_ns(dpb_clock_now_ns() + SLICE_NS);
+}
+
 void dpb_crew_stop(dpb_crew *crew)
 {
     if (crew->started)
         crew_started_stop(crew);
+    else
+        wait_for_launcher(crew);
     crew_child_stop(&crew->child);
 }

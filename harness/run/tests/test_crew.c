@@ -330,6 +330,24 @@ static void test_commands(void **state)
     unsetenv("SLURM_JOB_ID");
 }
 
+/* Its ranks were let go: it is ending. */
+static void test_a_launcher_that_ends_is_not_told_to(void **state)
+{
+    char script[256], ready[64], told[64];
+    struct dpb_crew crew = {.ops = &crew_mpirun, .child.output_fd = -1};
+    (void)state;
+    snprintf(ready, sizeof(ready), "%s/ready", folder);
+    snprintf(told, sizeof(told), "%s/told", folder);
+    snprintf(script, sizeof(script), "trap 'echo >%s' TERM; echo >%s; sleep 0.2", told, ready);
+    start_shell(&crew.child, script);
+    while (access(ready, F_OK) != 0)
+        dpb_clock_sleep_until_ns(dpb_clock_now_ns() + 5000000);
+    dpb_crew_stop(&crew);
+    assert_int_equal(crew.child.pid, 0);
+    assert_int_equal(unlink(ready), 0);
+    assert_int_equal(unlink(told), -1);
+}
+
 static void test_another_mpirun(void **state)
 {
     struct dpb_crew_options options = {.launcher = DPB_LAUNCHER_MPIRUN};
@@ -371,7 +389,8 @@ static void test_hints_and_json(void **state)
     assert_string_equal(text.text,
                         "{\"launcher\":\"mpirun\",\"version\":\"mpirun (Open MPI) 4.1.4\","
                         "\"command\":null,\"hosts\":[{\"name\":\"localhost\",\"slots\":2},"
-                        "{\"name\":\"other\",\"slots\":2}]}");
+                        "{\"name\":\"other\",\"slots\":2}],"
+                        "\"options\":\" --launcher mpirun --hosts localhost:2,other:2\"}");
     dpb_str_release(&text);
     dpb_json_free(json);
     dpb_crew_close(crew, DPB_OK);
@@ -442,6 +461,7 @@ int main(void)
             TEST(test_stop_ends_the_group),
             TEST(test_environment),
             TEST(test_commands),
+            TEST(test_a_launcher_that_ends_is_not_told_to),
             TEST(test_another_mpirun),
             TEST(test_srun_outside_a_job),
             TEST(test_hints_and_json),
