@@ -262,26 +262,31 @@ void crew_meeting_end(struct crew_meeting *meeting)
 
 /* ---- the others ---- */
 
-/* What rank 0 has written, if it has by now. */
-static bool read_place(struct crew_meeting *meeting)
+/* NULL when rank 0 has written where it is, else what is wrong with the file by now. */
+static const char *read_place(struct crew_meeting *meeting)
 {
+    static const char nothing[] = "does not say where rank 0 is";
     char text[FILE_BYTES_MAX], why[256];
     struct stat info;
     int fd = open(meeting->file, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     if (fd < 0)
-        return false;
+        return errno == ENOENT || errno == ENOTDIR ? "is not there" : "cannot be opened";
     const bool ours = fstat(fd, &info) == 0 && info.st_uid == geteuid() && S_ISREG(info.st_mode) &&
                       !(info.st_mode & 077);
     const ssize_t got = ours ? read(fd, text, sizeof(text) - 1) : -1;
     close(fd);
+    if (!ours)
+        return "is no plain file of this user that nobody else can read";
     text[got > 0 ? got : 0] = '\0';
     char *secret = strchr(text, ' '), *end = strchr(text, '\n');
     if (!secret || !end)
-        return false;
+        return nothing;
     *secret++ = '\0';
     *end = '\0';
-    return dpb_net_address_parse(text, -1, &meeting->address, why, sizeof(why)) == DPB_OK &&
-           dpb_net_token_from_text(secret, &meeting->token) == DPB_OK;
+    const bool known =
+            dpb_net_address_parse(text, -1, &meeting->address, why, sizeof(why)) == DPB_OK &&
+            dpb_net_token_from_text(secret, &meeting->token) == DPB_OK;
+    return known ? NULL : nothing;
 }
 
 static void keep_quiet(void *ctx, enum dpb_log_level level, const char *line)
@@ -297,33 +302,41 @@ static bool is_over(const struct crew_opening *opening)
            (opening->interrupted && *opening->interrupted);
 }
 
+/* NULL when connected, else why not by now. */
+static const char *try_file(struct crew_meeting *meeting, const struct crew_opening *opening,
+                            int *fd)
+{
+    const int64_t until_ns = dpb_clock_now_ns() + TRY_NS;
+    const char *wrong = read_place(meeting);
+    if (wrong)
+        return wrong;
+    return dpb_net_connect(&meeting->address, &meeting->token, "member",
+                           until_ns < opening->deadline_ns ? until_ns : opening->deadline_ns,
+                           fd) == DPB_OK
+                   ? NULL
+                   : "names a place where nobody answers";
+}
+
 /* The file may be of an earlier run: what does not answer is looked up again. */
 static dpb_status join_by_file(struct crew_meeting *meeting, const struct crew_opening *opening,
                                int *fd)
 {
-    bool found = false;
+    const char *wrong = "was not looked at";
     void *sink_ctx;
     const dpb_log_sink sink = dpb_log_get_sink(&sink_ctx);
     while (!is_over(opening)) {
-        int64_t now_ns = dpb_clock_now_ns();
-        if (read_place(meeting)) {
-            const int64_t until_ns = now_ns + TRY_NS;
-            found = true;
-            dpb_log_set_sink(keep_quiet, NULL);
-            dpb_status st = dpb_net_connect(
-                    &meeting->address, &meeting->token, "member",
-                    until_ns < opening->deadline_ns ? until_ns : opening->deadline_ns, fd);
-            dpb_log_set_sink(sink, sink_ctx);
-            if (st == DPB_OK)
-                return DPB_OK;
-        }
+        const int64_t now_ns = dpb_clock_now_ns();
+        dpb_log_set_sink(keep_quiet, NULL);
+        wrong = try_file(meeting, opening, fd);
+        dpb_log_set_sink(sink, sink_ctx);
+        if (!wrong)
+            return DPB_OK;
         dpb_clock_sleep_until_ns(now_ns + LOOK_NS);
     }
     if (opening->interrupted && *opening->interrupted)
         return DPB_ERR_INTERRUPTED;
     dpb_error("rank %d did not meet rank 0 within --rendezvous-timeout: \"%s\" %s",
-              opening->launched.rank, meeting->file,
-              found ? "names a place where nobody answers" : "is not there");
+              opening->launched.rank, meeting->file, wrong);
     dpb_log_hint("look at rank 0's messages; processes on several hosts need a --rendezvous that "
                  "they all reach");
     return DPB_ERR_TIMEOUT;
