@@ -39,7 +39,11 @@ static dpb_status open_door(struct launch *l, struct remote *own, struct dpb_net
     int fd;
     dpb_crew_token(l->config->crew, token);
     dpb_crew_listen_hints(l->config->crew, &bind_to, &peer);
-    DPB_TRY(dpb_net_listen(bind_to, peer, 0, &fd, address));
+    dpb_status st = dpb_net_listen(bind_to, peer, 0, &fd, address);
+    if (st < 0) {
+        launch_say(l, "there is no interface on which the ranks could reach the driver");
+        return st;
+    }
     DPB_TRY(dpb_net_door_open(fd, token, &own->gathering.door));
     return dpb_rendezvous_server_open(l->config->ranks, &own->gathering.server);
 }
