@@ -186,7 +186,8 @@ static dpb_status give_up(const struct attempt *attempt, const char *text, dpb_s
                           int64_t begun_ns)
 {
     char waited[DPB_UNIT_TEXT_BYTES];
-    dpb_format_duration(dpb_clock_now_ns() - begun_ns, waited, sizeof(waited));
+    const int64_t waited_ms = (dpb_clock_now_ns() - begun_ns) / 1000000;
+    dpb_format_duration(waited_ms / 100 * 100000000, waited, sizeof(waited));
     if (st == DPB_ERR_MISMATCH) {
         dpb_error("cannot connect to %s as %s: ranks disagree: %s", text, attempt->role,
                   attempt->why);
