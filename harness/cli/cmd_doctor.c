@@ -7,6 +7,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include "dpb_crew.h"
 #include "dpb_dataset.h"
 #include "dpb_experiment.h"
 #include "dpb_host.h"
@@ -244,6 +245,7 @@ static dpb_status run(const struct dpb_registry *registry, const struct dpb_comm
     find_gnuplot(&d);
     find_space(&d);
     find_gpus(&d, asked_gpu);
+    dpb_crew_inspect(found, &d);
     bool usable = find_parts(&d, registry, o->device, asked_gpu || dpb_inspect_has_gpu(""));
     if (o->json)
         DPB_KEEP(st, dpb_json_print(d.findings));

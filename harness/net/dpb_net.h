@@ -16,6 +16,7 @@
 #include <stdint.h>
 
 #include "dpb_status.h"
+#include "dpb_str.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -63,6 +64,9 @@ dpb_status dpb_net_listen(const char *bind_to, const char *peer, int port, int *
  * the default route, else of the first interface that is up and not the loopback one.
  * DPB_ERR_UNAVAILABLE, logged, without any. */
 dpb_status dpb_net_outside(char host[DPB_NET_HOST_BYTES]);
+
+/* "lo 127.0.0.1, eth0 10.0.0.1": the addresses of the interfaces that are up, appended. */
+void dpb_net_interfaces(struct dpb_str *list);
 
 /* Connect and greet as `role` ("rank", "rendezvous"), trying again until `deadline_ns`
  * (dpb_clock_now_ns()) while nobody listens yet, or the host cannot be reached or says nothing for

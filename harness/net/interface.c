@@ -74,6 +74,15 @@ static void hint_interfaces(const struct ifaddrs *all)
     dpb_str_release(&list);
 }
 
+void dpb_net_interfaces(struct dpb_str *list)
+{
+    struct ifaddrs *all = NULL;
+    if (getifaddrs(&all) != 0)
+        return;
+    list_interfaces(all, list);
+    freeifaddrs(all);
+}
+
 /* ---- by interface, by network ---- */
 
 struct network {

@@ -8,32 +8,48 @@
 
 #define IS_OPEN_MPI "Open MPI"
 
-static bool is_open_mpi(const dpb_crew *crew)
+static bool is_open_mpi(const char *version)
 {
-    return strstr(crew->version, IS_OPEN_MPI) || strstr(crew->version, "OpenRTE");
+    return strstr(version, IS_OPEN_MPI) || strstr(version, "OpenRTE");
+}
+
+dpb_status crew_mpirun_find(struct crew_mpirun_found *mpirun)
+{
+    char text[2048];
+    *mpirun = (struct crew_mpirun_found){.library = DPB_MPI_MPICH};
+    dpb_status st =
+            crew_find_program("mpirun", "install Open MPI (Debian: openmpi-bin) or MPICH (mpich)",
+                              mpirun->program, sizeof(mpirun->program));
+    if (st < 0)
+        mpirun->program[0] = '\0';
+    DPB_TRY(st);
+    DPB_TRY(crew_program_version(mpirun->program, text, sizeof(text)));
+    const char *hydra = strcasestr(text, "hydra"), *version = strstr(text, "Version:");
+    text[strcspn(text, "\n")] = '\0';
+    if (hydra) /* its first line is "HYDRA build details:" */
+        snprintf(mpirun->version, sizeof(mpirun->version), "Hydra %.64s",
+                 version ? version + 8 + strspn(version + 8, " ") : "");
+    else
+        snprintf(mpirun->version, sizeof(mpirun->version), "%.120s", text);
+    mpirun->version[strcspn(mpirun->version, "\n")] = '\0';
+    if (is_open_mpi(mpirun->version))
+        mpirun->library = DPB_MPI_OPEN_MPI;
+    if (hydra || is_open_mpi(mpirun->version) || strstr(mpirun->version, "Intel"))
+        return DPB_OK;
+    dpb_error("--launcher mpirun: \"%s\" is neither Open MPI's nor MPICH's: \"%s\"",
+              mpirun->program, mpirun->version);
+    dpb_log_hint("put theirs first in PATH, or start every rank yourself: mpirun ... dpbench ... "
+                 "--launcher none");
+    return DPB_ERR_UNAVAILABLE;
 }
 
 static dpb_status open_mpirun(dpb_crew *crew)
 {
-    char text[2048];
-    DPB_TRY(crew_find_program("mpirun", "install Open MPI (Debian: openmpi-bin) or MPICH (mpich)",
-                              crew->program, sizeof(crew->program)));
-    DPB_TRY(crew_program_version(crew->program, text, sizeof(text)));
-    const char *hydra = strcasestr(text, "hydra"), *version = strstr(text, "Version:");
-    text[strcspn(text, "\n")] = '\0';
-    if (hydra) /* its first line is "HYDRA build details:" */
-        snprintf(crew->version, sizeof(crew->version), "Hydra %.64s",
-                 version ? version + 8 + strspn(version + 8, " ") : "");
-    else
-        snprintf(crew->version, sizeof(crew->version), "%.120s", text);
-    crew->version[strcspn(crew->version, "\n")] = '\0';
-    if (hydra || is_open_mpi(crew) || strstr(crew->version, "Intel"))
-        return DPB_OK;
-    dpb_error("--launcher mpirun: \"%s\" is neither Open MPI's nor MPICH's: \"%s\"", crew->program,
-              crew->version);
-    dpb_log_hint("put theirs first in PATH, or start every rank yourself: mpirun ... dpbench ... "
-                 "--launcher none");
-    return DPB_ERR_UNAVAILABLE;
+    struct crew_mpirun_found mpirun;
+    DPB_TRY(crew_mpirun_find(&mpirun));
+    memcpy(crew->program, mpirun.program, sizeof(crew->program));
+    memcpy(crew->version, mpirun.version, sizeof(crew->version));
+    return DPB_OK;
 }
 
 /* "node1:4,node2:2" */
@@ -89,8 +105,8 @@ static dpb_status command(const dpb_crew *crew, const struct dpb_world *world, i
     crew_words_add(argv, "-np");
     crew_words_add(argv, "%d", ranks);
     if (world->ranks > 0)
-        add_hosts(world, is_open_mpi(crew) ? "--host" : "-hosts", argv);
-    if (is_open_mpi(crew))
+        add_hosts(world, is_open_mpi(crew->version) ? "--host" : "-hosts", argv);
+    if (is_open_mpi(crew->version))
         add_open_mpi(crew, argv);
     else
         add_hydra(argv);

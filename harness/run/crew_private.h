@@ -6,6 +6,7 @@
 
 #include "dpb_crew.h"
 #include "dpb_launched.h"
+#include "dpb_mpi_start.h"
 #include "dpb_str.h"
 
 /* ---- a process and what it says (crew_child.c) ---- */
@@ -110,6 +111,14 @@ struct dpb_crew {
 };
 
 extern const struct crew_ops crew_mpirun, crew_srun;
+
+/* The first mpirun in PATH. DPB_ERR_UNAVAILABLE, logged: there is none (`program` is ""), or it is
+ * of no MPI that --launcher mpirun knows. */
+struct crew_mpirun_found {
+    char program[4096], version[128]; /* as in struct dpb_crew */
+    enum dpb_mpi_library library;
+};
+dpb_status crew_mpirun_find(struct crew_mpirun_found *mpirun);
 
 /* ---- started processes ---- */
 

@@ -15,6 +15,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "dpb_finding.h"
 #include "dpb_json.h"
 #include "dpb_net.h"
 #include "dpb_options.h"
@@ -98,6 +99,10 @@ dpb_status dpb_crew_check_comm(const dpb_crew *crew, const char *name, bool need
  * secrets; both null without them), "hosts" ([{"name", "slots"}], null where not given), "options"
  * (" --launcher mpirun --hosts node1:2" for a shell, "" without a crew)}. */
 dpb_json *dpb_crew_json(const dpb_crew *crew);
+
+/* What launchers find on this machine: the first mpirun in PATH and whether the module for it
+ * loads, srun and the Slurm job, addresses that a driver can listen on. */
+void dpb_crew_inspect(dpb_found found, void *ctx);
 
 /* ---- for dpb_launch_run() ---- */
 

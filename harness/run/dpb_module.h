@@ -16,6 +16,7 @@
 #include "dpb_finding.h"
 #include "dpb_log.h"
 #include "dpb_meter.h"
+#include "dpb_mpi_start.h"
 #include "dpb_recorder.h"
 #include "dpb_status.h"
 
@@ -66,6 +67,8 @@ dpb_status dpb_module_open(const struct dpb_module **module, char *why, size_t w
 /* The same for the MPI that started this process (dpb_mpi_start.h); where none did, that is the
  * reason. */
 dpb_status dpb_module_open_mpi(const struct dpb_module **module, char *why, size_t why_bytes);
+/* Would the module of `library` open, whoever started this process? As above. */
+dpb_status dpb_module_check_mpi(enum dpb_mpi_library library, char *why, size_t why_bytes);
 
 /* Probes for the tables that stand for the module's parts in a registry (dpb_registry.h): of the
  * module, then of the device, then of the part. */

@@ -7,7 +7,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "dpb_mpi_start.h"
 #include "dpb_str.h"
 
 #define PATH_BYTES 4096
@@ -166,6 +165,12 @@ dpb_status dpb_module_open_mpi(const struct dpb_module **module, char *why, size
     struct dpb_mpi_start start;
     DPB_TRY(dpb_mpi_start_find(&start, why, why_bytes));
     return take(&mpi[start.library], module, why, why_bytes);
+}
+
+dpb_status dpb_module_check_mpi(enum dpb_mpi_library library, char *why, size_t why_bytes)
+{
+    const struct dpb_module *module;
+    return take(&mpi[library], &module, why, why_bytes);
 }
 
 /* What is not the device needs it first: its reason is the nearer one. */

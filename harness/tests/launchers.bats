@@ -110,6 +110,29 @@ meet=("${late[@]}" 60s)
     assert_output 'mpirun exited with code 7: no node1 here'
 }
 
+@test "doctor: the first mpirun and its module, srun and the job, the interfaces" {
+    export DPBENCH_MODULE_PATH=$folder
+    PATH=/nowhere run "$DPBENCH" doctor
+    assert_exit 0
+    assert_output '^ok +mpirun +none in PATH: .*openmpi-bin'
+    assert_output '^ok +srun +none in PATH; not in a Slurm job'
+    assert_output '^ok +interfaces +[^ ]+ [0-9a-f.:]+'
+    fake mpirun 'echo "mpirun (Open MPI) 4.1.4"'
+    fake srun 'echo "slurm 22.05.8"'
+    SLURM_JOB_ID=7 dpbench doctor
+    assert_exit 0
+    assert_output '^warn +mpirun +.*bin/mpirun: mpirun \(Open MPI\) 4\.1\.4; .*libdpbench_openmpi\.so is not there'
+    assert_output '^ok +srun +.*bin/srun: slurm 22\.05\.8; in Slurm job 7'
+    fake mpirun 'echo "HYDRA build details:"; echo "    Version:  4.0.2"'
+    fake srun 'echo "srun: error: no configuration"; exit 1'
+    dpbench doctor
+    assert_output '^warn +mpirun +.*: Hydra 4\.0\.2; .*libdpbench_mpich\.so is not there'
+    assert_output '^warn +srun +.*: srun: error: no configuration; not in a Slurm job'
+    fake mpirun 'echo Another MPI'
+    dpbench doctor
+    assert_output '^warn +mpirun +.*: not usable by --launcher mpirun: "Another MPI"'
+}
+
 @test "no mpirun, no srun, no MPI's mpirun: which package has it" {
     PATH=/nowhere run "$DPBENCH" run --launcher mpirun
     assert_exit 3
@@ -200,6 +223,24 @@ meet=("${late[@]}" 60s)
     join_processes
     assert_statuses 4
     assert_output 'rank 1 did not meet rank 0 within --rendezvous-timeout'
+}
+
+@test "a place to meet that others can read, or that says nothing, is named by both sides" {
+    shared=(--rendezvous "file:$folder/meet" --rendezvous-timeout 1s --launcher torchrun-env)
+    touch meet
+    chmod 644 meet
+    process 0 2 run "${quick[@]}" "${shared[@]}"
+    process 1 2 run "${quick[@]}" "${shared[@]}"
+    join_processes
+    assert_statuses 3 4
+    assert_output 'meet", where the ranks meet, may be another user.s work'
+    assert_output 'rank 1 did not meet .*meet" is no plain file of this user that nobody else can read'
+    chmod 600 meet
+    processes=() statuses=()
+    process 1 2 run "${quick[@]}" "${shared[@]}"
+    join_processes
+    assert_statuses 4
+    assert_output 'meet" does not say where rank 0 is'
 }
 
 @test "a rank claimed twice is refused, by process" {
@@ -365,6 +406,11 @@ meet=("${late[@]}" 60s)
     assert_output 'hint: .dpbench sweep --resume sweep --launcher mpirun --launcher-args=--oversubscribe`'
     assert_json sweep/records.jsonl \
         'all(r["repro"].endswith(" --launcher mpirun --launcher-args=--oversubscribe") for r in d)' true
+    sed 's/"state": *"[a-z]*"/"state": "running"/' sweep/manifest.json >stopped.json
+    cp -r sweep stopped
+    mv stopped.json stopped/manifest.json
+    dpbench report stopped
+    assert_output 'hint: .*`dpbench sweep --resume stopped --launcher mpirun --launcher-args=--oversubscribe`'
     dpbench sweep --resume sweep --launcher mpirun --launcher-args --oversubscribe
     assert_exit 0
     assert_output '3 launches were done before'
