@@ -382,8 +382,7 @@ const char *dpb_crew_remedy(const dpb_crew *crew)
     return crew->child.said.remedy;
 }
 
-/* Ranks that were let go end, and mpirun with them; one that is told to end while it ends crashes
- * (Open MPI 4.1). */
+/* One that is told to end while it ends crashes, with a stack (Open MPI 4.1). */
 static void wait_for_launcher(dpb_crew *crew)
 {
     const int64_t deadline_ns = dpb_clock_now_ns() + GRACE_NS;
@@ -393,11 +392,11 @@ static void wait_for_launcher(dpb_crew *crew)
         dpb_clock_sleep_until_ns(dpb_clock_now_ns() + SLICE_NS);
 }
 
-void dpb_crew_stop(dpb_crew *crew)
+void dpb_crew_stop(dpb_crew *crew, bool ending)
 {
     if (crew->started)
         crew_started_stop(crew);
-    else
+    else if (ending)
         wait_for_launcher(crew);
     crew_child_stop(&crew->child);
 }

@@ -124,8 +124,10 @@ dpb_status dpb_crew_check(dpb_crew *crew, char *how, size_t how_bytes);
 /* What helps against that, where it is known; else NULL. */
 const char *dpb_crew_remedy(const dpb_crew *crew);
 /* End those that are left, with SIGTERM, then SIGKILL; returns when the launcher is reaped. What it
- * cannot reach ends by itself (DPB_LAUNCHER_SILENCE_NS). */
-void dpb_crew_stop(dpb_crew *crew);
+ * cannot reach ends by itself (DPB_LAUNCHER_SILENCE_NS). `ending`: ranks have failed or were let
+ * go, so that mpirun or srun is likely to end by itself, and has two seconds to before it is told.
+ */
+void dpb_crew_stop(dpb_crew *crew, bool ending);
 
 #ifdef __cplusplus
 }

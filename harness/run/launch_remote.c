@@ -379,6 +379,12 @@ static dpb_status see_off(struct launch *l)
     return DPB_OK;
 }
 
+/* Then a launcher ends at once, before it sees how its ranks do and tells the user of it. */
+static bool is_interrupted(const struct launch *l)
+{
+    return l->config->interrupted && *l->config->interrupted;
+}
+
 static void end(struct launch *l)
 {
     struct remote *own = l->own;
@@ -391,7 +397,7 @@ static void end(struct launch *l)
         l->rank[r].fd = -1;
     }
     launch_gathering_release(&own->gathering);
-    dpb_crew_stop(l->config->crew);
+    dpb_crew_stop(l->config->crew, own->world.ranks > 0 && !is_interrupted(l));
     launch_clocks_free(own->clocks);
     dpb_world_release(&own->expected);
     dpb_world_release(&own->world);

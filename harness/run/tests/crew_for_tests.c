@@ -223,8 +223,9 @@ const char *dpb_crew_remedy(const dpb_crew *crew)
     return NULL;
 }
 
-void dpb_crew_stop(dpb_crew *crew)
+void dpb_crew_stop(dpb_crew *crew, bool ending)
 {
+    (void)ending;
     /* Ranks that were told to leave, or have lost the launcher, end by themselves; a stopped one
      * does not. */
     const int64_t deadline_ns = dpb_clock_now_ns() + 30000000000ll;

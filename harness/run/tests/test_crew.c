@@ -342,7 +342,7 @@ static void test_a_launcher_that_ends_is_not_told_to(void **state)
     start_shell(&crew.child, script);
     while (access(ready, F_OK) != 0)
         dpb_clock_sleep_until_ns(dpb_clock_now_ns() + 5000000);
-    dpb_crew_stop(&crew);
+    dpb_crew_stop(&crew, true);
     assert_int_equal(crew.child.pid, 0);
     assert_int_equal(unlink(ready), 0);
     assert_int_equal(unlink(told), -1);

@@ -151,14 +151,14 @@ static void test_launches_of_all_and_of_some(void **state)
     assert_int_equal(dpb_crew_ranks_max(crew), SIZE);
     start(crew, SIZE, ENDS);
     assert_int_equal(wait_for_end(crew, how, sizeof(how)), DPB_OK);
-    dpb_crew_stop(crew);
+    dpb_crew_stop(crew, false);
     assert_int_equal(count_notes("0 of 3, a token of 64"), 1);
     assert_int_equal(count_notes("1 of 3, a token of 64"), 1);
     assert_int_equal(count_notes("2 of 3, a token of 64"), 1);
     forget_notes();
     start(crew, 2, ENDS);
     assert_int_equal(wait_for_end(crew, how, sizeof(how)), DPB_OK);
-    dpb_crew_stop(crew);
+    dpb_crew_stop(crew, false);
     assert_int_equal(count_notes("0 of 2"), 1);
     assert_int_equal(count_notes("1 of 2"), 1);
     assert_int_equal(count_notes("2 "), 0);
@@ -173,7 +173,7 @@ static void test_a_rank_that_fails_is_named(void **state)
     start(crew, SIZE, FAILS);
     assert_int_equal(wait_for_end(crew, how, sizeof(how)), DPB_ERR_RANK_FAILED);
     assert_non_null(strstr(how, "rank 1 exited with code 7 on "));
-    dpb_crew_stop(crew);
+    dpb_crew_stop(crew, false);
     start(crew, SIZE, ENDS); /* the next launch is none the worse */
     assert_int_equal(wait_for_end(crew, how, sizeof(how)), DPB_OK);
     close_all(crew, DPB_OK, 0);
@@ -189,7 +189,7 @@ static void test_stop_ends_all_ranks(void **state)
     while (count_notes("") < SIZE)
         dpb_clock_sleep_until_ns(dpb_clock_now_ns() + 5000000);
     assert_int_equal(dpb_crew_check(crew, how, sizeof(how)), DPB_PENDING);
-    dpb_crew_stop(crew);
+    dpb_crew_stop(crew, false);
     assert_int_equal(dpb_crew_check(crew, how, sizeof(how)), DPB_OK);
     close_all(crew, DPB_OK, 0);
 }
@@ -203,7 +203,7 @@ static void test_a_process_that_is_gone(void **state)
     kill(others[2], SIGKILL);
     assert_int_equal(wait_for_end(crew, how, sizeof(how)), DPB_ERR_RANK_FAILED);
     assert_non_null(strstr(how, "rank 2's process (pid "));
-    dpb_crew_stop(crew);
+    dpb_crew_stop(crew, false);
     dpb_crew_close(crew, DPB_ERR_RANK_FAILED);
     int status = 0;
     assert_int_equal(waitpid(others[1], &status, 0), others[1]);
@@ -271,7 +271,7 @@ static void test_an_end_of_an_earlier_launch(void **state)
         assert_int_equal(count_notes("late"), 0);
         start(crew, 2, ENDS);
         assert_int_equal(wait_for_end(crew, how, sizeof(how)), DPB_OK);
-        dpb_crew_stop(crew);
+        dpb_crew_stop(crew, false);
     }
     assert_int_equal(count_notes("late"), 1);
     dpb_crew_close(crew, DPB_OK);
