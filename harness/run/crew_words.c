@@ -1,6 +1,7 @@
 /* Command lines: words, programs and what they say of themselves. */
 #include <ctype.h>
 #include <errno.h>
+#include <poll.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,7 +10,11 @@
 #include <unistd.h>
 
 #include "crew_private.h"
+#include "dpb_clock.h"
 #include "dpb_log.h"
+
+#define VERSION_NS 15000000000ll /* for a program to say which it is: it may hang */
+#define POLL_MS    50
 
 void crew_words_add(struct crew_words *words, const char *format, ...)
 {
@@ -103,17 +108,33 @@ dpb_status crew_find_program(const char *name, const char *hint, char *path, siz
     return DPB_ERR_UNAVAILABLE;
 }
 
+/* All that comes until its end, as far as there is room and time. */
+static size_t read_for(int fd, int64_t ns, char *text, size_t room)
+{
+    const int64_t deadline_ns = dpb_clock_now_ns() + ns;
+    size_t got = 0;
+    while (got < room && dpb_clock_now_ns() < deadline_ns) {
+        struct pollfd news = {.fd = fd, .events = POLLIN};
+        (void)poll(&news, 1, POLL_MS);
+        const ssize_t count = read(fd, text + got, room - got);
+        if (count == 0 || (count < 0 && errno != EAGAIN && errno != EINTR))
+            break;
+        got += count > 0 ? (size_t)count : 0;
+    }
+    return got;
+}
+
 dpb_status crew_program_version(const char *path, char *text, size_t text_bytes)
 {
-    struct dpb_str command = {0};
-    dpb_shell_quote(path, &command);
-    dpb_str_append(&command, " --version 2>&1 </dev/null");
-    FILE *said = command.failed ? NULL : popen(command.text, "re");
-    dpb_str_release(&command);
-    const size_t got = said ? fread(text, 1, text_bytes - 1, said) : 0;
+    char program[4096], option[] = "--version";
+    struct crew_child child;
+    snprintf(program, sizeof(program), "%s", path);
+    DPB_TRY(crew_child_start(&child, path, (char *[]){program, option, NULL}, environ, true));
+    const size_t got = read_for(child.output_fd, VERSION_NS, text, text_bytes - 1);
     text[got] = '\0';
-    if (said)
-        pclose(said);
+    close(child.output_fd); /* nothing of it is passed on */
+    child.output_fd = -1;
+    crew_child_stop(&child);
     if (got > 0)
         return DPB_OK;
     dpb_error("\"%s --version\" says nothing", path);
