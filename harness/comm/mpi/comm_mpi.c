@@ -119,7 +119,8 @@ static dpb_status greet_until(struct dpb_mpi_comm *comm, MPI_Request *requests, 
     struct dpb_str who = {0};
     for (unsigned polls = 0;; polls++) {
         int is_done = 0;
-        if (MPI_Testall(2 * size, requests, &is_done, MPI_STATUSES_IGNORE) != MPI_SUCCESS) {
+        if (DPB_MPI_ALONE(MPI_Testall(2 * size, requests, &is_done, MPI_STATUSES_IGNORE)) !=
+            MPI_SUCCESS) {
             dpb_error("rank %d: cannot open comm \"mpi\": MPI_Testall failed", comm->base.rank);
             return DPB_ERR_VENDOR;
         }
@@ -132,7 +133,7 @@ static dpb_status greet_until(struct dpb_mpi_comm *comm, MPI_Request *requests, 
     bool *missing = calloc((size_t)size, sizeof(*missing));
     for (int r = 0; r < size && missing; r++) {
         int is_done = 0;
-        MPI_Test(&requests[size + r], &is_done, MPI_STATUS_IGNORE);
+        DPB_MPI_ALONE(MPI_Test(&requests[size + r], &is_done, MPI_STATUS_IGNORE));
         missing[r] = !is_done;
     }
     if (missing)
@@ -162,11 +163,11 @@ static dpb_status greet(struct dpb_mpi_comm *comm)
     gethostname(all[size].host, sizeof(all[size].host) - 1);
     int code = MPI_SUCCESS;
     for (int r = 0; r < size && code == MPI_SUCCESS; r++) {
-        code = MPI_Irecv(&all[r], sizeof(*all), MPI_BYTE, r, HELLO_TAG, MPI_COMM_WORLD,
-                         &requests[size + r]);
+        code = DPB_MPI_ALONE(MPI_Irecv(&all[r], sizeof(*all), MPI_BYTE, r, HELLO_TAG,
+                                       MPI_COMM_WORLD, &requests[size + r]));
         if (code == MPI_SUCCESS)
-            code = MPI_Isend(&all[size], sizeof(*all), MPI_BYTE, r, HELLO_TAG, MPI_COMM_WORLD,
-                             &requests[r]);
+            code = DPB_MPI_ALONE(MPI_Isend(&all[size], sizeof(*all), MPI_BYTE, r, HELLO_TAG,
+                                           MPI_COMM_WORLD, &requests[r]));
     }
     if (code != MPI_SUCCESS) {
         dpb_error("rank %d: cannot open comm \"mpi\": sending failed", comm->base.rank);
@@ -188,13 +189,13 @@ static dpb_status make_communicators(struct dpb_mpi_comm *comm)
     int64_t deadline_ns = dpb_clock_now_ns() + comm->timeout_ns;
     for (int i = 0; i < 3; i++) {
         MPI_Request request;
-        if (MPI_Comm_idup(MPI_COMM_WORLD, made[i], &request) != MPI_SUCCESS) {
+        if (DPB_MPI_ALONE(MPI_Comm_idup(MPI_COMM_WORLD, made[i], &request)) != MPI_SUCCESS) {
             dpb_error("rank %d: cannot open comm \"mpi\": MPI_Comm_idup failed", comm->base.rank);
             return DPB_ERR_VENDOR;
         }
         int is_done = 0;
         for (unsigned polls = 0; !is_done; polls++) {
-            MPI_Test(&request, &is_done, MPI_STATUS_IGNORE);
+            DPB_MPI_ALONE(MPI_Test(&request, &is_done, MPI_STATUS_IGNORE));
             if (!is_done && dpb_clock_now_ns() >= deadline_ns) {
                 dpb_error("rank %d: open: timed out after %.1f s in MPI_Comm_idup", comm->base.rank,
                           (double)comm->timeout_ns / 1e9);
@@ -202,7 +203,7 @@ static dpb_status make_communicators(struct dpb_mpi_comm *comm)
             }
             dpb_mpi_nap(polls);
         }
-        MPI_Comm_set_errhandler(*made[i], MPI_ERRORS_RETURN);
+        DPB_MPI_ALONE(MPI_Comm_set_errhandler(*made[i], MPI_ERRORS_RETURN));
     }
     return DPB_OK;
 }
@@ -248,7 +249,6 @@ static struct dpb_mpi_comm *new_comm(const struct dpb_comm_config *config)
     comm->step_bytes = DPB_MPI_STEP_BYTES;
     comm->data = comm->meet = comm->notes = MPI_COMM_NULL;
     comm->note_request = MPI_REQUEST_NULL;
-    pthread_mutex_init(&comm->mpi_lock, NULL);
     pthread_mutex_init(&comm->state_lock, NULL);
     pthread_mutex_init(&comm->execute_lock, NULL);
     pthread_condattr_init(&attr);
@@ -269,7 +269,6 @@ static void free_memory(struct dpb_mpi_comm *comm)
     free(comm->host);
     for (int i = 0; i < DPB_MPI_WINDOW; i++)
         free(comm->scratch[i]);
-    pthread_mutex_destroy(&comm->mpi_lock);
     pthread_mutex_destroy(&comm->state_lock);
     pthread_mutex_destroy(&comm->execute_lock);
     pthread_cond_destroy(&comm->changed);
@@ -336,9 +335,9 @@ static void close_mpi(dpb_comm *handle)
         return;
     dpb_mpi_notes_close(comm);
     dpb_mpi_sums_free(comm);
-    MPI_Comm_free(&comm->notes);
-    MPI_Comm_free(&comm->meet);
-    MPI_Comm_free(&comm->data);
+    DPB_MPI_ALONE(MPI_Comm_free(&comm->notes));
+    DPB_MPI_ALONE(MPI_Comm_free(&comm->meet));
+    DPB_MPI_ALONE(MPI_Comm_free(&comm->data));
     dpb_mpi_world_closed();
     free_memory(comm);
 }

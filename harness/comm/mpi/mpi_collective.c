@@ -58,8 +58,8 @@ dpb_status dpb_mpi_sums_new(struct dpb_mpi_comm *comm)
 {
     for (int d = 0; d < DPB_DTYPE_COUNT; d++)
         comm->sum[d] = MPI_SUM;
-    if (MPI_Op_create(sum_bf16, 1, &comm->sum[DPB_BF16]) == MPI_SUCCESS &&
-        MPI_Op_create(sum_f16, 1, &comm->sum[DPB_F16]) == MPI_SUCCESS)
+    if (DPB_MPI_ALONE(MPI_Op_create(sum_bf16, 1, &comm->sum[DPB_BF16])) == MPI_SUCCESS &&
+        DPB_MPI_ALONE(MPI_Op_create(sum_f16, 1, &comm->sum[DPB_F16])) == MPI_SUCCESS)
         return DPB_OK;
     dpb_error("rank %d: cannot open comm \"mpi\": MPI_Op_create failed", comm->base.rank);
     return DPB_ERR_VENDOR;
@@ -67,8 +67,8 @@ dpb_status dpb_mpi_sums_new(struct dpb_mpi_comm *comm)
 
 void dpb_mpi_sums_free(struct dpb_mpi_comm *comm)
 {
-    MPI_Op_free(&comm->sum[DPB_BF16]);
-    MPI_Op_free(&comm->sum[DPB_F16]);
+    DPB_MPI_ALONE(MPI_Op_free(&comm->sum[DPB_BF16]));
+    DPB_MPI_ALONE(MPI_Op_free(&comm->sum[DPB_F16]));
 }
 
 /* ---- kinds ---- */

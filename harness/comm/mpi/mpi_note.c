@@ -131,9 +131,9 @@ static void send_all_locked(struct dpb_mpi_comm *comm, enum dpb_mpi_note_kind ki
 
 void dpb_mpi_tell(struct dpb_mpi_comm *comm, enum dpb_mpi_note_kind kind)
 {
-    pthread_mutex_lock(&comm->mpi_lock);
+    pthread_mutex_lock(&dpb_mpi_lock);
     send_all_locked(comm, kind);
-    pthread_mutex_unlock(&comm->mpi_lock);
+    pthread_mutex_unlock(&dpb_mpi_lock);
 }
 
 static void read_locked(struct dpb_mpi_comm *comm, int from)
@@ -165,7 +165,7 @@ static void read_locked(struct dpb_mpi_comm *comm, int from)
 
 static void read_notes(struct dpb_mpi_comm *comm)
 {
-    pthread_mutex_lock(&comm->mpi_lock);
+    pthread_mutex_lock(&dpb_mpi_lock);
     for (;;) {
         MPI_Status from;
         int has_one = 0;
@@ -176,16 +176,16 @@ static void read_notes(struct dpb_mpi_comm *comm)
         if (post_receive(comm) != MPI_SUCCESS)
             break;
     }
-    pthread_mutex_unlock(&comm->mpi_lock);
+    pthread_mutex_unlock(&dpb_mpi_lock);
 }
 
 bool dpb_mpi_all_closed(struct dpb_mpi_comm *comm)
 {
     bool all = true;
-    pthread_mutex_lock(&comm->mpi_lock);
+    pthread_mutex_lock(&dpb_mpi_lock);
     for (int r = 0; r < comm->base.size; r++)
         all = all && (r == comm->base.rank || comm->peer[r].closed);
-    pthread_mutex_unlock(&comm->mpi_lock);
+    pthread_mutex_unlock(&dpb_mpi_lock);
     return all;
 }
 
@@ -229,9 +229,9 @@ dpb_status dpb_mpi_look(struct dpb_mpi_comm *comm)
 {
     read_notes(comm);
     dpb_status st = (dpb_status)atomic_load(&comm->failure);
-    pthread_mutex_lock(&comm->mpi_lock);
+    pthread_mutex_lock(&dpb_mpi_lock);
     bool heard = comm->heard;
-    pthread_mutex_unlock(&comm->mpi_lock);
+    pthread_mutex_unlock(&dpb_mpi_lock);
     if (st != DPB_OK || !heard)
         return st;
     char text[DPB_MPI_TEXT + 64];
@@ -279,11 +279,11 @@ static bool is_behind(const struct dpb_mpi_peer *peer, const struct dpb_mpi_subj
 static dpb_status check_closed(struct dpb_mpi_comm *comm, const struct dpb_mpi_subject *subject)
 {
     int gone = -1;
-    pthread_mutex_lock(&comm->mpi_lock);
+    pthread_mutex_lock(&dpb_mpi_lock);
     for (int r = 0; r < comm->base.size; r++)
         if (r != comm->base.rank && comm->peer[r].closed && is_behind(&comm->peer[r], subject))
             gone = r;
-    pthread_mutex_unlock(&comm->mpi_lock);
+    pthread_mutex_unlock(&dpb_mpi_lock);
     if (gone < 0)
         return DPB_OK;
     char what[160];
@@ -294,10 +294,10 @@ static dpb_status check_closed(struct dpb_mpi_comm *comm, const struct dpb_mpi_s
 
 static uint64_t ask(struct dpb_mpi_comm *comm)
 {
-    pthread_mutex_lock(&comm->mpi_lock);
+    pthread_mutex_lock(&dpb_mpi_lock);
     uint64_t question = ++comm->question;
     send_all_locked(comm, DPB_MPI_ASK);
-    pthread_mutex_unlock(&comm->mpi_lock);
+    pthread_mutex_unlock(&dpb_mpi_lock);
     return question;
 }
 
@@ -309,11 +309,11 @@ uint64_t dpb_mpi_ask_all(struct dpb_mpi_comm *comm)
     while (!all && dpb_clock_now_ns() < end_ns && atomic_load(&comm->failure) == DPB_OK) {
         read_notes(comm);
         all = true;
-        pthread_mutex_lock(&comm->mpi_lock);
+        pthread_mutex_lock(&dpb_mpi_lock);
         for (int r = 0; r < comm->base.size; r++)
             all = all && (r == comm->base.rank || comm->peer[r].answered >= question);
         all = all || comm->heard; /* who has failed may not answer */
-        pthread_mutex_unlock(&comm->mpi_lock);
+        pthread_mutex_unlock(&dpb_mpi_lock);
         dpb_mpi_nap(SPINS + 1);
     }
     return question;
@@ -326,7 +326,7 @@ static int find_missing(struct dpb_mpi_comm *comm, const struct dpb_mpi_subject 
 {
     int count = 0;
     *any_moves = false;
-    pthread_mutex_lock(&comm->mpi_lock);
+    pthread_mutex_lock(&dpb_mpi_lock);
     for (int r = 0; r < comm->base.size; r++) {
         const struct dpb_mpi_peer *peer = &comm->peer[r];
         bool answers = peer->answered >= question, moves = answers && peer->moved != moved[r];
@@ -336,7 +336,7 @@ static int find_missing(struct dpb_mpi_comm *comm, const struct dpb_mpi_subject 
         *any_moves = *any_moves || moves;
         count += missing[r];
     }
-    pthread_mutex_unlock(&comm->mpi_lock);
+    pthread_mutex_unlock(&dpb_mpi_lock);
     return count;
 }
 
@@ -344,12 +344,12 @@ static int find_missing(struct dpb_mpi_comm *comm, const struct dpb_mpi_subject 
 static void append_places(struct dpb_mpi_comm *comm, const struct dpb_mpi_subject *subject,
                           uint64_t question, const bool *missing, struct dpb_str *text)
 {
-    pthread_mutex_lock(&comm->mpi_lock);
+    pthread_mutex_lock(&dpb_mpi_lock);
     for (int r = 0; r < comm->base.size; r++)
         if (missing[r] && comm->peer[r].answered >= question)
             dpb_str_appendf(text, "; rank %d has come to #%" PRIu64, r,
                             comm->peer[r].begun[subject->sequence].number);
-    pthread_mutex_unlock(&comm->mpi_lock);
+    pthread_mutex_unlock(&dpb_mpi_lock);
 }
 
 /* The deadline is past: who did not come? DPB_OK when all that are late are at work. */
@@ -363,10 +363,10 @@ static dpb_status end_late(struct dpb_mpi_comm *comm, const struct dpb_mpi_subje
     bool any_moves = false;
     int count = 0;
     if (missing && moved) {
-        pthread_mutex_lock(&comm->mpi_lock);
+        pthread_mutex_lock(&dpb_mpi_lock);
         for (size_t r = 0; r < size; r++)
             moved[r] = comm->peer[r].moved;
-        pthread_mutex_unlock(&comm->mpi_lock);
+        pthread_mutex_unlock(&dpb_mpi_lock);
         uint64_t question = dpb_mpi_ask_all(comm);
         count = find_missing(comm, subject, question, moved, missing, &any_moves);
         if (count > 0) {
@@ -442,9 +442,9 @@ dpb_status dpb_mpi_await(struct dpb_mpi_comm *comm, MPI_Request *requests, int c
     DPB_TRY(look_now_and_then(comm));
     for (unsigned polls = 1;; polls++) {
         int is_done = 0;
-        pthread_mutex_lock(&comm->mpi_lock);
+        pthread_mutex_lock(&dpb_mpi_lock);
         int code = test_all(count, requests, &is_done);
-        pthread_mutex_unlock(&comm->mpi_lock);
+        pthread_mutex_unlock(&dpb_mpi_lock);
         DPB_TRY(dpb_mpi_check(comm, subject, "MPI_Testall", code));
         if (is_done) {
             atomic_fetch_add(&comm->moved, 1);

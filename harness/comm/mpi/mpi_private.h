@@ -6,7 +6,7 @@
  * what a collective is in MPI's calls; mpi_schedule.c our own algorithms.
  *
  * Locks, in this order: execute_lock (who executes collectives), state_lock (queue, completion,
- * failure), mpi_lock (one thread in MPI, never longer than one call that does not block). */
+ * failure), dpb_mpi_lock. */
 #ifndef DPB_MPI_PRIVATE_H
 #define DPB_MPI_PRIVATE_H
 
@@ -119,7 +119,6 @@ struct dpb_mpi_comm {
     int64_t piece_bytes, step_bytes;  /* at most, of a call of the library; of a message */
     char (*host)[DPB_MPI_HOST_BYTES]; /* of each rank */
 
-    pthread_mutex_t mpi_lock;
     MPI_Comm data, meet, notes; /* collectives; calls of all ranks; notes */
     MPI_Op sum[DPB_DTYPE_COUNT];
     struct dpb_mpi_note received; /* by note_request, which is always posted */
@@ -203,14 +202,22 @@ void dpb_mpi_append_ranks(const struct dpb_mpi_comm *comm, struct dpb_str *text,
  * question's number. */
 uint64_t dpb_mpi_ask_all(struct dpb_mpi_comm *comm);
 
-/* Call a function of MPI that does not block, alone. */
-#define DPB_MPI_CALL(comm, subject, function, ...)                                                 \
+/* One thread of the process in MPI, never longer than one call that does not block: of whichever
+ * comm, since one that failed keeps its thread while the next is opened. */
+extern pthread_mutex_t dpb_mpi_lock;
+
+/* The value of a call of MPI that does not block, made alone. */
+#define DPB_MPI_ALONE(call)                                                                        \
     ({                                                                                             \
-        pthread_mutex_lock(&(comm)->mpi_lock);                                                     \
-        int code_ = function(__VA_ARGS__);                                                         \
-        pthread_mutex_unlock(&(comm)->mpi_lock);                                                   \
-        dpb_mpi_check((comm), (subject), #function, code_);                                        \
+        pthread_mutex_lock(&dpb_mpi_lock);                                                         \
+        int code_ = (call);                                                                        \
+        pthread_mutex_unlock(&dpb_mpi_lock);                                                       \
+        code_;                                                                                     \
     })
+
+/* A failure of the call ends the comm. */
+#define DPB_MPI_CALL(comm, subject, function, ...)                                                 \
+    dpb_mpi_check((comm), (subject), #function, DPB_MPI_ALONE(function(__VA_ARGS__)))
 
 /* ---- mpi_terms.c ---- */
 

@@ -68,9 +68,9 @@ dpb_status dpb_mpi_terms_begin(struct dpb_mpi_comm *comm, const struct dpb_mpi_s
     struct dpb_mpi_match *match = &comm->match[subject->sequence];
     const int tag = TERMS_TAG + (int)subject->sequence;
     const int next = (comm->base.rank + 1) % comm->base.size;
-    pthread_mutex_lock(&comm->mpi_lock); /* others may be told of them at any time */
+    pthread_mutex_lock(&dpb_mpi_lock); /* others may be told of them at any time */
     match->mine = *terms;
-    pthread_mutex_unlock(&comm->mpi_lock);
+    pthread_mutex_unlock(&dpb_mpi_lock);
     match->is_compared = comm->base.size == 1;
     if (match->is_compared)
         return DPB_OK;
@@ -87,9 +87,9 @@ dpb_status dpb_mpi_terms_check(struct dpb_mpi_comm *comm, const struct dpb_mpi_s
     if (match->is_compared)
         return DPB_OK;
     /* An error here is one of the wait that this is a part of. */
-    pthread_mutex_lock(&comm->mpi_lock);
+    pthread_mutex_lock(&dpb_mpi_lock);
     int code = MPI_Test(&match->request[1], &is_here, MPI_STATUS_IGNORE);
-    pthread_mutex_unlock(&comm->mpi_lock);
+    pthread_mutex_unlock(&dpb_mpi_lock);
     if (code != MPI_SUCCESS || !is_here)
         return DPB_OK;
     match->is_compared = true;
@@ -120,7 +120,7 @@ dpb_status dpb_mpi_terms_ask(struct dpb_mpi_comm *comm, const struct dpb_mpi_sub
     (void)dpb_mpi_ask_all(comm);
     bool differs = false;
     append_terms(&text, subject->sequence, comm->base.rank, mine);
-    pthread_mutex_lock(&comm->mpi_lock);
+    pthread_mutex_lock(&dpb_mpi_lock);
     for (int r = 0; r < comm->base.size; r++) {
         const struct dpb_mpi_terms *theirs = &comm->peer[r].begun[subject->sequence];
         if (r == comm->base.rank || theirs->number != mine->number ||
@@ -129,7 +129,7 @@ dpb_status dpb_mpi_terms_ask(struct dpb_mpi_comm *comm, const struct dpb_mpi_sub
         append_terms(&text, subject->sequence, r, theirs);
         differs = true;
     }
-    pthread_mutex_unlock(&comm->mpi_lock);
+    pthread_mutex_unlock(&dpb_mpi_lock);
     dpb_status st = differs ? disagree(comm, subject, &text) : DPB_OK;
     dpb_str_release(&text);
     return st;

@@ -9,6 +9,8 @@
 #include "dpb_log.h"
 #include "dpb_mpi_start.h"
 
+pthread_mutex_t dpb_mpi_lock = PTHREAD_MUTEX_INITIALIZER;
+
 static struct {
     bool at_exit;               /* this file's handler is registered */
     bool ours;                  /* MPI was started here */
@@ -99,14 +101,14 @@ static bool has_ignorant(struct dpb_mpi_comm *comm, int64_t since_ns)
 {
     bool has = false;
     int64_t now_ns = dpb_clock_now_ns();
-    pthread_mutex_lock(&comm->mpi_lock);
+    pthread_mutex_lock(&dpb_mpi_lock);
     for (int r = 0; r < comm->base.size; r++) {
         const struct dpb_mpi_peer *peer = &comm->peer[r];
         bool lives = peer->heard_ns > comm->failed_ns - comm->answer_ns;
         if (r != comm->base.rank && !peer->closed)
             has = has || now_ns < since_ns + (lives ? comm->living_ns : DPB_MPI_GRACE_NS);
     }
-    pthread_mutex_unlock(&comm->mpi_lock);
+    pthread_mutex_unlock(&dpb_mpi_lock);
     return has;
 }
 
