@@ -416,6 +416,32 @@ meet=("${late[@]}" 60s)
     assert_output '3 launches were done before'
 }
 
+@test "an interrupted run under mpirun: 130, what continues it, and nobody is left" {
+    need_mpi openmpi
+    marked() { grep -lzs "^DPB_TEST_MARK=$folder\$" /proc/[0-9]*/environ | wc -l; }
+    env DPB_TEST_MARK="$folder" "$DPBENCH" run --data synthetic --workload mnist-mlp --batch-per-rank 8 --steps 1000000 \
+        --warmup 2 --trace-steps 0 --probe-retries 0 --bind off --repeats 1 --launcher mpirun \
+        --launcher-args --oversubscribe --ranks 2 -o run >out.run 2>&1 3>&- &
+    driver=$!
+    for ((i = 0; i < 600; i++)); do
+        [ "$(marked)" -lt 4 ] || break # the driver, mpirun and its ranks
+        sleep 0.1
+    done
+    sleep 1
+    status=0
+    kill -TERM "$driver"
+    wait "$driver" || status=$?
+    output=$(cat out.run)
+    assert_exit 130
+    assert_output 'hint: continue with .dpbench sweep --resume run --launcher mpirun --launcher-args=--oversubscribe`'
+    refute_output 'Segmentation'
+    for ((i = 0; i < 300; i++)); do
+        [ "$(marked)" -gt 0 ] || break
+        sleep 0.1
+    done
+    [ "$(marked)" -eq 0 ]
+}
+
 @test "MPICH's mpirun on a named host" {
     need_mpi mpich
     dpbench run "${quick[@]}" --launcher mpirun --hosts localhost:2 --comm mpi --bind off -o run
