@@ -130,9 +130,23 @@ static void test_without_samples(void **state)
         check(networks[n], 0, DPB_F32);
 }
 
+static bool cpu_has_bf16(void)
+{
+    const struct dpb_device_config config = {.local_size = 1, .threads = 1};
+    dpb_device *device;
+
+    assert_int_equal(dpb_device_cpu_ops.open(&config, &device), DPB_OK);
+    const bool has = dpb_device_cpu_ops.op_supported(device, DPB_OP_CONV_FWD, DPB_BF16) &&
+                     dpb_device_cpu_ops.op_supported(device, DPB_OP_MATMUL, DPB_BF16);
+    dpb_device_cpu_ops.close(device);
+    return has;
+}
+
 static void test_in_mixed_precision(void **state)
 {
     (void)state;
+    if (!cpu_has_bf16())
+        skip();
     for (size_t n = 0; n < NETWORK_COUNT; n++)
         if (networks[n]->flags & DPB_WORKLOAD_MIXED)
             check(networks[n], SAMPLES, DPB_BF16);

@@ -71,6 +71,8 @@ char *__wrap_strdup(const char *text)
     return __real_strdup(text);
 }
 
+static int64_t growths; /* of the device's buffers, while networks were warming up */
+
 /* ---- one rank, as a run has it ---- */
 
 struct rank {
@@ -163,7 +165,7 @@ static void check_with(const struct dpb_workload_ops *workload, const void *opti
     run_steps(&rank, WARMUP_STEPS);
     warm = dpb_device_cpu_get_counts(rank.device);
     assert_true(warm.kernels > opened.kernels);
-    assert_true(warm.buffer_growths > opened.buffer_growths);
+    growths += warm.buffer_growths - opened.buffer_growths;
 
     before = allocations;
     run_steps(&rank, STEPS);
@@ -185,6 +187,7 @@ static void test_mnist_cnn(void **state)
 {
     (void)state;
     check(&dpb_workload_mnist_cnn_ops, DPB_OPTIMIZER_SGD, DPB_F32);
+    assert_true(growths > 0); /* they are seen at all; convolutions have them on every CPU */
 }
 
 static void test_residual_network(void **state)

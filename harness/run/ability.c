@@ -1,9 +1,41 @@
 #include "dpb_ability.h"
 
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
 #include "dpb_experiment.h"
 #include "dpb_log.h"
 
 #define WHY_BYTES 512
+
+/* A device sets variables for the processes of its rank (OMP_NUM_THREADS). Here they are the
+ * user's, for ranks to read and for the record. The copy ends with NULL; NULL when out of memory.
+ */
+static char **copy_environment(void)
+{
+    size_t count = 0;
+    while (environ[count])
+        count++;
+    char **copy = calloc(count + 1, sizeof(*copy));
+    for (size_t i = 0; copy && i < count; i++)
+        copy[i] = strdup(environ[i]);
+    return copy;
+}
+
+static void restore_environment(char **copy)
+{
+    clearenv();
+    for (char **variable = copy; *variable; variable++) {
+        char *value = strchr(*variable, '=');
+        if (value) {
+            *value = '\0';
+            setenv(*variable, value + 1, 1);
+        }
+        free(*variable);
+    }
+    free(copy);
+}
 
 /* The device as a rank would open it, but for its place: no core is bound, nothing is computed. */
 static dpb_status open_device(const struct dpb_device_ops *ops, const dpb_config *config,
@@ -32,11 +64,17 @@ dpb_status dpb_ability_check(const struct dpb_registry *registry, const dpb_conf
     if (!workload->operators || !ops->open || (ops->flags & DPB_DEVICE_ACCELERATOR) ||
         dpb_registry_is_virtual(registry, e->device))
         return DPB_OK;
-    DPB_TRY(open_device(ops, config, &device));
-    dpb_status st = dpb_workload_can_run(
-            workload->name, workload->operators(dpb_config_struct(config, "workload"), &sizes),
-            sizes.precision, device, why, why_bytes);
-    ops->close(device);
+    char **environment = copy_environment();
+    if (!environment)
+        return DPB_ERR_NO_MEMORY;
+    dpb_status st = open_device(ops, config, &device);
+    if (st == DPB_OK) {
+        st = dpb_workload_can_run(
+                workload->name, workload->operators(dpb_config_struct(config, "workload"), &sizes),
+                sizes.precision, device, why, why_bytes);
+        ops->close(device);
+    }
+    restore_environment(environment);
     return st;
 }
 

@@ -19,9 +19,10 @@
  *
  * Small batches under batch normalisation, and rounding to bf16, amplify roundings from step to
  * step, beyond any fixed bound (cifar-resnet20, 8 samples, learning rate 0.1, fp32: a factor of
- * about 2.5 per step). Their bounds are measured in place: one rank trains again with every initial
- * parameter moved by sixteen roundings, about as many as a value meets in the network, and N ranks
- * may be DPB_VERIFY_FACTOR times as far from one big batch as that training is. So that the check
+ * about 2.5 per step). Their bounds are measured in place: one rank trains DPB_VERIFY_WAYS times again
+ * with every initial parameter moved by sixteen roundings, about as many as a value meets in the
+ * network, up or down in another way each time, and N ranks may be DPB_VERIFY_FACTOR times as far
+ * from one big batch as the farthest of those trainings is. So that the check
  * stays sharp, loss, parameters and state of the first step are compared too, when little is
  * amplified yet. */
 #ifndef DPB_VERIFY_H
@@ -51,6 +52,7 @@ extern "C" {
 #define DPB_VERIFY_BEYOND_RATIO 0.01
 /* As described above; never below the bounds that other trainings have. */
 #define DPB_VERIFY_FACTOR 10
+#define DPB_VERIFY_WAYS   4
 
 struct dpb_verify_check {
     const char *name; /* static */

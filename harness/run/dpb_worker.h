@@ -34,7 +34,8 @@ struct dpb_job {
     int plant_rank; /* verify: this rank flips one bit after step plant_step, or the next one after
                  which replicas are compared; -1: none */
     int64_t plant_step;
-    bool nudge;       /* some roundings in every parameter (dpb_step_nudge_params()) */
+    int nudge;        /* some roundings in every parameter, in this way from 1
+                         (dpb_step_nudge_params()); 0: none */
     bool quiet;       /* no log lines: the failure is expected, its text is reported */
     bool keep_values; /* the ranks leave parameters and state in the launch's bulk memory */
     bool keep_first;  /* those after the first step too */

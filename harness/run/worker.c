@@ -44,7 +44,7 @@ dpb_json *dpb_job_to_json(const struct dpb_job *job)
     dpb_json_set_bool(json, "keep_values", job->keep_values);
     dpb_json_set_bool(json, "keep_first", job->keep_first);
     dpb_json_set_int(json, "steps", job->steps);
-    dpb_json_set_bool(json, "nudge", job->nudge);
+    dpb_json_set_int(json, "nudge", job->nudge);
     dpb_json_set_bool(json, "quiet", job->quiet);
     return json;
 }
@@ -141,7 +141,7 @@ static dpb_status read_job(struct worker *w)
             .keep_first = dpb_json_as_bool(dpb_json_get(w->message, "keep_first"), false),
             .keep_values = dpb_json_as_bool(dpb_json_get(w->message, "keep_values"), false),
             .steps = (int)dpb_json_as_int(dpb_json_get(w->message, "steps"), 0),
-            .nudge = dpb_json_as_bool(dpb_json_get(w->message, "nudge"), false),
+            .nudge = (int)dpb_json_as_int(dpb_json_get(w->message, "nudge"), 0),
             .quiet = dpb_json_as_bool(dpb_json_get(w->message, "quiet"), false),
     };
     quiet = w->job.quiet;
@@ -275,7 +275,7 @@ static dpb_status open_engine(struct worker *w)
     if (w->test_loader && dpb_loader_batch_max(w->test_loader) > step.batch_max)
         step.batch_max = dpb_loader_batch_max(w->test_loader);
     DPB_TRY(dpb_step_open(&step, &w->engine));
-    return w->job.nudge ? dpb_step_nudge_params(w->engine) : DPB_OK;
+    return w->job.nudge > 0 ? dpb_step_nudge_params(w->engine, w->job.nudge - 1) : DPB_OK;
 }
 
 static void open_meter(struct worker *w)

@@ -146,9 +146,9 @@ static void nudge_piece(void *ctx, void *piece, int64_t offset, int64_t bytes)
     *(uint64_t *)ctx = bits;
 }
 
-static dpb_status nudge(struct dpb_step_engine *engine)
+static dpb_status nudge(struct dpb_step_engine *engine, int way)
 {
-    uint64_t bits = 0x9e3779b97f4a7c15;
+    uint64_t bits = 0x9e3779b97f4a7c15 * (2 * (uint64_t)way + 1); /* odd: never 0 */
     const struct pieces some = {.use = nudge_piece, .ctx = &bits, .unit = -1};
 
     for (int p = 0; p < engine->model->param_count; p++)
@@ -158,13 +158,13 @@ static dpb_status nudge(struct dpb_step_engine *engine)
     return DPB_OK;
 }
 
-dpb_status dpb_step_nudge_params(dpb_step_engine *engine)
+dpb_status dpb_step_nudge_params(dpb_step_engine *engine, int way)
 {
     dpb_status st = engine_full_params_begin(engine);
 
     if (st < 0)
         return st;
-    st = nudge(engine);
+    st = nudge(engine, way);
     if (st >= 0)
         st = engine_take_params(engine);
     engine_full_params_end(engine);

@@ -339,7 +339,8 @@ assert_cleaned() {
     grep -q 'broken on purpose' ../b/candidate-build.log
     cd ..
     assert_cleaned
-    dpbench gate measure "${short[@]}" --candidate-revision HEAD -o c
+    # TMPDIR may lie in a checkout of ours.
+    GIT_CEILING_DIRECTORIES=$(dirname "$folder") dpbench gate measure "${short[@]}" --candidate-revision HEAD -o c
     assert_exit 3
     assert_output 'not a git repository'
 }

@@ -5,13 +5,14 @@ set(kernel_tests ${CMAKE_SOURCE_DIR}/kernels/tests)
 set(staged ${kernel_tests}/op_data.c ${kernel_tests}/op_bf16.c ${kernel_tests}/staged.c
     ${kernel_tests}/staged_pair.c)
 
-# The ceiling's arithmetic and output, with the CPU device in the place of a GPU.
+# The ceiling's arithmetic and output, with the CPU device in the place of a GPU: fp32, which every CPU
+# has.
 add_executable(cpu_ceiling gpu_ceiling.c ${kernel_tests}/staged_pair_cpu.c)
 target_include_directories(cpu_ceiling PRIVATE ${kernel_tests})
 target_link_libraries(cpu_ceiling PRIVATE dpb_flags dpb_testing dpb_kernels_cpu)
 add_test(NAME test_gpu_ceiling_output COMMAND cpu_ceiling 64)
 set_tests_properties(test_gpu_ceiling_output PROPERTIES TIMEOUT 120 LABELS unit
-    PASS_REGULAR_EXPRESSION "\"dtype\": \"bf16\", \"size\": 64, \"tflops\": [0-9.e-]*[1-9]")
+    PASS_REGULAR_EXPRESSION "\"dtype\": \"fp32\", \"size\": 64, \"tflops\": [0-9.e-]*[1-9]")
 
 if(NOT TARGET dpb_kernels_cuda_device OR NOT TARGET dpb_kernels_cuda)
     return()

@@ -69,7 +69,8 @@ bool failure_run(struct self *self, const char *name)
             RANK_TRUE(self, st == DPB_OK);
             RANK_TRUE(self, self->ops->buffer_alloc(self->comm, 4096, &buffer) == DPB_OK);
             struct dpb_mpi_comm *comm = dpb_mpi_of(self->comm);
-            comm->timeout_ns = comm->answer_ns = comm->living_ns = SHORT_NS;
+            comm->timeout_ns = comm->living_ns = SHORT_NS;
+            comm->answer_ns = 2 * SHORT_NS; /* who lives answers, on a busy machine too */
             /* A rank that is through with it may fail while others are still in it. */
             st = collective(self, buffer);
             RANK_TRUE(self, st == DPB_OK || (!is_last && st == cases[i].st));
