@@ -164,8 +164,10 @@ static dpb_status verify_cells(const struct dpb_registry *registry, const struct
             print_text(&plan->cells[i], &result);
         if (cell < 0 && (st == DPB_OK || st == DPB_ERR_CHECK))
             st = cell;
-        if (cell == DPB_ERR_INTERRUPTED)
+        if (cell == DPB_ERR_INTERRUPTED) {
+            dpb_warn("interrupted: %zu of %zu cells were verified", i, plan->cell_count);
             break;
+        }
     }
     if (json)
         DPB_KEEP(st, dpb_json_print(cells));

@@ -8,6 +8,7 @@
 #include <xxhash.h>
 
 #include "dpb_experiment.h"
+#include "dpb_log.h"
 #include "dpb_str.h"
 
 #define LAUNCHER_CHOICE(name, text, help) {text, name, help},
@@ -48,6 +49,8 @@ dpb_status dpb_crew_run(const struct dpb_verb *verb, const struct dpb_registry *
     dpb_status st = dpb_crew_open(crew_options, hash, dpb_interrupt_watch(), &crew, &verdict);
     if (st == DPB_END)
         return verdict;
+    if (st == DPB_ERR_INTERRUPTED)
+        dpb_warn("interrupted: nothing was launched yet");
     DPB_TRY(st);
     st = verb->launch(crew ? dpb_registry_launched() : registry, line, options, crew);
     dpb_crew_close(crew, st);

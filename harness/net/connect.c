@@ -206,6 +206,14 @@ static dpb_status give_up(const struct attempt *attempt, const char *text, dpb_s
 dpb_status dpb_net_connect(const struct dpb_net_address *to, const struct dpb_net_token *token,
                            const char *role, int64_t deadline_ns, int *fd)
 {
+    return dpb_net_connect_unless(to, token, role, deadline_ns, NULL, fd);
+}
+
+dpb_status dpb_net_connect_unless(const struct dpb_net_address *to,
+                                  const struct dpb_net_token *token, const char *role,
+                                  int64_t deadline_ns, const volatile sig_atomic_t *interrupted,
+                                  int *fd)
+{
     struct attempt attempt = {.token = token, .role = role, .deadline_ns = deadline_ns};
     const int64_t begun_ns = dpb_clock_now_ns();
     char text[DPB_NET_ADDRESS_BYTES];
@@ -217,6 +225,8 @@ dpb_status dpb_net_connect(const struct dpb_net_address *to, const struct dpb_ne
         if (pause_ns > PAUSE_MOST_NS)
             pause_ns = PAUSE_MOST_NS;
         const int64_t now_ns = dpb_clock_now_ns();
+        if (interrupted && *interrupted)
+            return DPB_ERR_INTERRUPTED;
         if (st == DPB_ERR_MISMATCH || now_ns >= deadline_ns)
             return give_up(&attempt, text, st, begun_ns);
         dpb_clock_sleep_until_ns(now_ns + pause_ns < deadline_ns ? now_ns + pause_ns : deadline_ns);

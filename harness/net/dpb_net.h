@@ -11,6 +11,7 @@
 #ifndef DPB_NET_H
 #define DPB_NET_H
 
+#include <signal.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -75,6 +76,12 @@ void dpb_net_interfaces(struct dpb_str *list);
  * no dpbench or one of another protocol); logged. The socket blocks. */
 dpb_status dpb_net_connect(const struct dpb_net_address *to, const struct dpb_net_token *token,
                            const char *role, int64_t deadline_ns, int *fd);
+/* The same, until a signal's handler has set `*interrupted` (NULL: none does): DPB_ERR_INTERRUPTED,
+ * not logged, within DPB_NET_GREETING_NS. */
+dpb_status dpb_net_connect_unless(const struct dpb_net_address *to,
+                                  const struct dpb_net_token *token, const char *role,
+                                  int64_t deadline_ns, const volatile sig_atomic_t *interrupted,
+                                  int *fd);
 
 /* The listening side, in one thread with others: connections whose greeting is under way wait
  * inside, none holds up another, and each is dropped after DPB_NET_GREETING_NS, by the next call of

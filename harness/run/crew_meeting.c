@@ -347,5 +347,6 @@ dpb_status crew_meeting_join(struct crew_meeting *meeting, const struct crew_ope
 {
     if (meeting->file[0])
         return join_by_file(meeting, opening, fd);
-    return dpb_net_connect(&meeting->address, &meeting->token, "member", opening->deadline_ns, fd);
+    return dpb_net_connect_unless(&meeting->address, &meeting->token, "member",
+                                  opening->deadline_ns, opening->interrupted, fd);
 }

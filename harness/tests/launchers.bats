@@ -225,6 +225,23 @@ meet=("${late[@]}" 60s)
     assert_output 'rank 1 did not meet rank 0 within --rendezvous-timeout'
 }
 
+@test "a process that waits for rank 0 can be interrupted" {
+    export DPBENCH_TOKEN=0123456789abcdef0123
+    for place in "file:$folder/meet" "127.0.0.1:$port"; do
+        process 1 2 run "${quick[@]}" --launcher torchrun-env --rendezvous-timeout 200s --rendezvous "$place"
+    done
+    for pid in "${processes[@]}"; do
+        for ((i = 0; i < 300; i++)); do # until it handles SIGTERM
+            ! grep -Eq '^SigCgt:.*[4-7c-f][0-9a-f]{3}$' "/proc/$pid/status" || break
+            sleep 0.1
+        done
+    done
+    kill -TERM "${processes[@]}"
+    join_processes
+    assert_statuses 130 130
+    assert_output 'interrupted: nothing was launched yet'
+}
+
 @test "a place to meet that others can read, or that says nothing, is named by both sides" {
     shared=(--rendezvous "file:$folder/meet" --rendezvous-timeout 1s --launcher torchrun-env)
     touch meet
