@@ -60,8 +60,8 @@ static void test_nothing_to_say(void **state)
 {
     static const char *const records[] = {
             "",
-            ", \"communication\": {\"wire_bytes_inside_per_step\": 5.0, "
-            "\"wire_bytes_between_per_step\": 0.0}",
+            (", \"communication\": {\"wire_bytes_inside_per_step\": 5.0, "
+             "\"wire_bytes_between_per_step\": 0.0}"),
             ", \"communication\": {\"wire_bytes_between_per_step\": null}, \"waiting\": null",
             ", \"waiting\": {\"late_ranks\": []}",
     };

@@ -515,7 +515,7 @@ static int start_without_crew(void **state)
 #define BOTH(test)                                                                                 \
     {#test, test, start_without_crew, NULL, NULL},                                                 \
     {                                                                                              \
-#test " (crew)", test, start_with_crew, NULL, NULL                                         \
+#test "_with_a_crew", test, start_with_crew, NULL, NULL                                    \
     }
 
 int main(int argc, char **argv)
