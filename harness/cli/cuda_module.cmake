@@ -15,7 +15,8 @@ list(JOIN DPBENCH_CUDA_ARCHITECTURES " " archs)
 add_library(dpbench_cuda MODULE cuda_module.c)
 target_compile_definitions(dpbench_cuda PRIVATE
         DPB_MODULE_BUILD="CUDA ${CUDAToolkit_VERSION}, for ${archs}")
-target_include_directories(dpbench_cuda PRIVATE ${CMAKE_SOURCE_DIR}/harness/run)
+target_include_directories(dpbench_cuda PRIVATE ${CMAKE_SOURCE_DIR}/harness/run
+        ${CMAKE_SOURCE_DIR}/harness/comm/mpi) # dpb_module.h names MPI libraries
 target_link_libraries(dpbench_cuda PRIVATE dpb_flags dpb_profiles_cupti dpb_comm_nccl
         dpb_kernels_cuda dpb_kernels_cuda_device dpb_profiles dpb_comm dpb_kernels dpb_base
         CUDA::cudart_static)
