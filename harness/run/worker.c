@@ -633,6 +633,7 @@ static void worker_close(struct worker *w)
 
 static dpb_status work(struct worker *w)
 {
+    w->kept = dpb_json_array();
     DPB_TRY(read_job(w));
     DPB_TRY(open_parts(w));
     DPB_TRY(open_data(w, w->workload->model(dpb_config_struct(w->config, "workload"))));
@@ -658,7 +659,7 @@ static dpb_status train_and_report(struct worker *w)
 
 int dpb_worker_main(const struct dpb_registry *registry)
 {
-    struct worker w = {.registry = registry, .kept = dpb_json_array()};
+    struct worker w = {.registry = registry};
     dpb_log_set_sink(keep_error, NULL);
     dpb_status st = receive_job(&w);
     if (st < 0)
