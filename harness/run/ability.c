@@ -15,7 +15,7 @@
 static char **copy_environment(void)
 {
     size_t count = 0;
-    while (environ[count])
+    while (environ && environ[count])
         count++;
     char **copy = calloc(count + 1, sizeof(*copy));
     for (size_t i = 0; copy && i < count; i++)
