@@ -19,12 +19,11 @@
  *
  * Small batches under batch normalisation, and rounding to bf16, amplify roundings from step to
  * step, beyond any fixed bound (cifar-resnet20, 8 samples, learning rate 0.1, fp32: a factor of
- * about 2.5 per step). Their bounds are measured in place: one rank trains DPB_VERIFY_WAYS times again
- * with every initial parameter moved by sixteen roundings, about as many as a value meets in the
- * network, up or down in another way each time, and N ranks may be DPB_VERIFY_FACTOR times as far
- * from one big batch as the farthest of those trainings is. So that the check
- * stays sharp, loss, parameters and state of the first step are compared too, when little is
- * amplified yet. */
+ * about 2.5 per step). Their bounds are measured in place: one rank trains DPB_VERIFY_WAYS times
+ * again with every initial parameter moved by sixteen roundings, about as many as a value meets in
+ * the network, up or down in another way each time, and N ranks may be DPB_VERIFY_FACTOR times as
+ * far from one big batch as the farthest of those trainings is. So that the check stays sharp,
+ * loss, parameters and state of the first step are compared too, when little is amplified yet. */
 #ifndef DPB_VERIFY_H
 #define DPB_VERIFY_H
 
