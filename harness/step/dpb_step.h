@@ -212,9 +212,9 @@ bool dpb_step_state(const dpb_step_engine *engine, int index, struct dpb_workloa
 /* Change one bit of one parameter of this rank: a planted divergence for tests of the check. */
 dpb_status dpb_step_plant_divergence(dpb_step_engine *engine);
 
-/* Move every parameter by 2^-20 of itself, up or down by its place and by `way`, 0 or above: as much
- * as sixteen roundings, to see what a training makes of them. The same on every rank. Collective where a strategy has
- * parameters in parts. */
+/* Move every parameter by 2^-20 of itself, up or down by its place and by `way`, 0 or above: as
+ * much as sixteen roundings, to see what a training makes of them. The same on every rank.
+ * Collective where a strategy has parameters in parts. */
 dpb_status dpb_step_nudge_params(dpb_step_engine *engine, int way);
 
 /* Inference over a source until DPB_END; sums over this rank only. `samples` may be 0. The source
