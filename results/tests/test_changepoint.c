@@ -113,10 +113,12 @@ static void test_long_series(void **state)
     size_t expected[160], count = 0;
 
     (void)state;
-    for (size_t start = 0; start < 2422; start += 173)
+    for (size_t start = 0; start < 4844; start += 173)
         for (size_t k = 0; k < 5; k++)
             expected[count++] = start + of_one[k];
-    check_series("mongo_very_large", 0, 1, expected, count - 1);
+    check_series("mongo_large", 0, 1, expected, 7 * 5 - 1);
+    check_series("mongo_very_large", 0, 1, expected, 14 * 5 - 1);
+    check_series("mongo_huge", 0, 1, expected, count - 1);
 }
 
 static void test_series_without_change_are_quiet(void **state)
