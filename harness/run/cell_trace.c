@@ -70,15 +70,16 @@ static bool has_event(const struct traced *traced, enum dpb_lane lane, enum dpb_
     return false;
 }
 
-static void put_device_parts(const struct traced *traced, const struct dpb_breakdown *sum,
-                             dpb_json *overlap)
+/* MPI and the kernels of NCCL do not tell when the last peer came: no wait is not a wait of 0. */
+static void put_wait(const struct traced *traced, const struct dpb_breakdown *sum,
+                     dpb_json *overlap)
 {
-    dpb_json_set_int(overlap, "launch_ns", sum->launch_ns);
-    dpb_json_set_int(overlap, "copy_ns", sum->copy_ns);
-    if (has_event(traced, DPB_LANE_DEVICE_COMM, DPB_EVENT_COMM) &&
-        !has_event(traced, DPB_LANE_COMM, DPB_EVENT_COMM_WAIT))
-        dpb_json_set_absent(overlap, "comm_wait_ns",
-                            "the kernel of a collective does not tell when its peers came");
+    const bool has_comm = has_event(traced, DPB_LANE_DEVICE_COMM, DPB_EVENT_COMM) ||
+                          has_event(traced, DPB_LANE_COMM, DPB_EVENT_COMM);
+    if (has_comm && !has_event(traced, DPB_LANE_COMM, DPB_EVENT_COMM_WAIT))
+        dpb_json_set_absent(overlap, "comm_wait_ns", "no collective tells when its peers came");
+    else
+        dpb_json_set_int(overlap, "comm_wait_ns", sum->comm_wait_ns);
 }
 
 static void put_overlap(const struct traced *traced, const struct dpb_breakdown *rows, size_t count,
@@ -105,11 +106,13 @@ static void put_overlap(const struct traced *traced, const struct dpb_breakdown 
     dpb_json_set_int(overlap, "comm_ns", sum.comm_ns);
     dpb_json_set_int(overlap, "overlap_ns", sum.overlap_ns);
     dpb_json_set_int(overlap, "exposed_ns", sum.exposed_ns);
-    dpb_json_set_int(overlap, "comm_wait_ns", sum.comm_wait_ns);
+    put_wait(traced, &sum, overlap);
     dpb_json_set_int(overlap, "idle_ns", sum.idle_ns);
     dpb_json_set_int(overlap, "data_ns", sum.data_ns);
-    if (sum.has_device)
-        put_device_parts(traced, &sum, overlap);
+    if (sum.has_device) {
+        dpb_json_set_int(overlap, "launch_ns", sum.launch_ns);
+        dpb_json_set_int(overlap, "copy_ns", sum.copy_ns);
+    }
     dpb_json_set(record, "overlap", overlap);
 }
 

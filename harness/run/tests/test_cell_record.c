@@ -674,6 +674,31 @@ static void check_device_clocks(const struct fixture *f, const dpb_json *record)
     dpb_json_free(trace);
 }
 
+/* As MPI has it: no event says when the peers came. */
+static void test_wait_that_is_not_known(void **state)
+{
+    (void)state;
+    struct fixture f;
+    dpb_json *record = NULL;
+    char why[256];
+    open_fixture(&f, 64.0);
+    for (int r = 0; r < 2; r++) {
+        const struct dpb_event events[] = {
+                {0, 20 * MS, "step", 5, -1, 0, DPB_EVENT_STEP, DPB_LANE_HOST, (int16_t)r},
+                {0, 10 * MS, "conv", 5, -1, 0, DPB_EVENT_COMPUTE, DPB_LANE_HOST, (int16_t)r},
+                {8 * MS, 18 * MS, "all-reduce", 5, 0, 1000000, DPB_EVENT_COMM, DPB_LANE_COMM,
+                 (int16_t)r},
+        };
+        dpb_json_set(f.result.ranks[r], "events", dpb_events_to_json(events, 3));
+    }
+    assert_int_equal(dpb_cell_record_build(&f.outcome, &record), DPB_OK);
+    assert_int_equal(dpb_record_check(record, why), DPB_OK);
+    assert_int_equal(number(record, "overlap/exposed_ns"), 2 * 8 * MS);
+    assert_int_equal(dpb_json_type(dpb_json_path(record, "overlap/comm_wait_ns")), DPB_JSON_NULL);
+    dpb_json_free(record);
+    close_fixture(&f);
+}
+
 static void test_device(void **state)
 {
     (void)state;
@@ -985,6 +1010,7 @@ int main(void)
             cmocka_unit_test(test_drift),
             cmocka_unit_test(test_late_ranks),
             cmocka_unit_test(test_late_ranks_of_a_comm_that_tells),
+            cmocka_unit_test(test_wait_that_is_not_known),
             cmocka_unit_test(test_device),
             cmocka_unit_test(test_untraced_has_the_reason),
             cmocka_unit_test(test_losses_refuse_figures),
