@@ -118,8 +118,8 @@ static const dpb_json *first_ok(const struct dpb_summary *summary)
     return summary->cell_count > 0 ? summary->cells[0].first : NULL;
 }
 
-/* "; ranks were on 3 hosts: node1, node2, node3", of the cell on most of them. */
-static void append_hosts(const struct dpb_summary *summary, struct dpb_str *text)
+/* Where ranks were that a launcher started, of the cell on most hosts; NULL: on the driver's. */
+static const dpb_json *hosts_of(const struct dpb_summary *summary)
 {
     const dpb_json *most = NULL;
 
@@ -129,18 +129,23 @@ static void append_hosts(const struct dpb_summary *summary, struct dpb_str *text
         if (dpb_json_size(hosts) > dpb_json_size(most))
             most = hosts;
     }
-    if (!most)
+    return most;
+}
+
+/* "; ranks were on 3 hosts: node1, node2, node3" */
+static void append_hosts(const struct dpb_summary *summary, struct dpb_str *text)
+{
+    const dpb_json *hosts = hosts_of(summary);
+    const size_t count = dpb_json_size(hosts);
+
+    if (count == 0)
         return;
-    dpb_str_appendf(text, "; ranks were on %zu host%s: ", dpb_json_size(most),
-                    dpb_json_size(most) == 1 ? "" : "s");
-    for (size_t i = 0; i < dpb_json_size(most); i++) {
-        if (i == HOSTS_NAMED_MAX) {
-            dpb_str_appendf(text, " and %zu more", dpb_json_size(most) - i);
-            break;
-        }
+    dpb_str_appendf(text, "; ranks were on %zu host%s: ", count, count == 1 ? "" : "s");
+    for (size_t i = 0; i < count && i < HOSTS_NAMED_MAX; i++)
         dpb_str_appendf(text, "%s%s", i > 0 ? ", " : "",
-                        dpb_json_as_string(dpb_json_get(dpb_json_at(most, i), "name"), "?"));
-    }
+                        dpb_json_as_string(dpb_json_get(dpb_json_at(hosts, i), "name"), "?"));
+    if (count > HOSTS_NAMED_MAX)
+        dpb_str_appendf(text, " and %zu more", count - HOSTS_NAMED_MAX);
 }
 
 /* "Machine: name, Example CPU, 2 cores, 8 GiB of memory." */
@@ -194,6 +199,8 @@ static void add_availability(const struct dpb_summary *summary, struct dpb_docum
                         "%%). ",
                         100 * low, 100 * high);
     }
+    if (dpb_json_size(hosts_of(summary)) > 1)
+        dpb_str_append(&text, "That is the driver's host; the others were not probed. ");
     if (flagged > 0)
         dpb_str_appendf(&text, "%zu of %zu cells are flagged: too little of the machine was free.",
                         flagged, summary->cell_count);
