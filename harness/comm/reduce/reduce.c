@@ -6,7 +6,7 @@
 #include "clones.h"
 #include "half.h"
 
-/* Sums of more than two sources are built in a block that stays in the first-level cache. */
+/* Sums that no loop makes at once are built in a block that stays in the first-level cache. */
 #define BLOCK_BYTES 8192
 
 #define TIMES_SCALE(x, scale)  ((x) * (scale))
@@ -51,18 +51,76 @@
             sum[i] += MUL(x[i], scale);                                                            \
     }
 
-/* Sums of many sources: the loops above over blocks. */
+/* Every array becomes the sum of all, each read and written once: twice as fast, in the caches, as
+ * the sum in a block that is copied to each. The arrays do not overlap. */
+#define DEFINE_EVERY(name, type, scale_type, MUL, arrays)                                          \
+    DPB_COMM_CLONES static void name##_every##arrays(void *const *data, int64_t first,             \
+                                                     int64_t count, scale_type scale)              \
+    {                                                                                              \
+        type *at[arrays];                                                                          \
+        (void)scale;                                                                               \
+        for (int a = 0; a < (arrays); a++)                                                         \
+            at[a] = (type *)data[a] + first;                                                       \
+        DPB_COMM_INDEPENDENT                                                                       \
+        for (int64_t i = 0; i < count; i++) {                                                      \
+            type sum = MUL(at[0][i], scale);                                                       \
+            for (int a = 1; a < (arrays); a++)                                                     \
+                sum += MUL(at[a][i], scale);                                                       \
+            for (int a = 0; a < (arrays); a++)                                                     \
+                at[a][i] = sum;                                                                    \
+        }                                                                                          \
+    }
+
+/* The same for so many arrays; false where there is no such loop: the first-level cache has 8 ways,
+ * and all ranks' arrays begin at the same place of a page. */
+#define DEFINE_EVERIES(name, type, scale_type, MUL)                                                \
+    DEFINE_EVERY(name, type, scale_type, MUL, 3)                                                   \
+    DEFINE_EVERY(name, type, scale_type, MUL, 4)                                                   \
+    DEFINE_EVERY(name, type, scale_type, MUL, 5)                                                   \
+    DEFINE_EVERY(name, type, scale_type, MUL, 6)                                                   \
+    DEFINE_EVERY(name, type, scale_type, MUL, 7)                                                   \
+    DEFINE_EVERY(name, type, scale_type, MUL, 8)                                                   \
+                                                                                                   \
+    static bool name##_every(void *const *data, int arrays, int64_t first, int64_t count,          \
+                             scale_type scale)                                                     \
+    {                                                                                              \
+        switch (arrays) {                                                                          \
+        case 2:                                                                                    \
+            name##_both((type *)data[0] + first, (type *)data[1] + first, count, scale, scale);    \
+            return true;                                                                           \
+        case 3:                                                                                    \
+            name##_every3(data, first, count, scale);                                              \
+            return true;                                                                           \
+        case 4:                                                                                    \
+            name##_every4(data, first, count, scale);                                              \
+            return true;                                                                           \
+        case 5:                                                                                    \
+            name##_every5(data, first, count, scale);                                              \
+            return true;                                                                           \
+        case 6:                                                                                    \
+            name##_every6(data, first, count, scale);                                              \
+            return true;                                                                           \
+        case 7:                                                                                    \
+            name##_every7(data, first, count, scale);                                              \
+            return true;                                                                           \
+        case 8:                                                                                    \
+            name##_every8(data, first, count, scale);                                              \
+            return true;                                                                           \
+        default:                                                                                   \
+            return false;                                                                          \
+        }                                                                                          \
+    }
+
+/* Sums of many sources: in one loop, or the loops above over blocks. */
 #define DEFINE_ALL(name, type, scale_type)                                                         \
     static void name##_all(void *const *sources, int source_count, void *const *outputs,           \
                            int output_count, int64_t first, int64_t count, scale_type scale)       \
     {                                                                                              \
         type block[BLOCK_BYTES / sizeof(type)];                                                    \
         const int64_t most = BLOCK_BYTES / sizeof(type);                                           \
-        if (source_count == 2 && output_count == 2) {                                              \
-            name##_both((type *)sources[0] + first, (type *)sources[1] + first, count, scale,      \
-                        scale);                                                                    \
+        if (outputs == sources && output_count == source_count &&                                  \
+            name##_every(sources, source_count, first, count, scale))                              \
             return;                                                                                \
-        }                                                                                          \
         for (int64_t at = first, end = first + count; at < end; at += most) {                      \
             int64_t n = end - at < most ? end - at : most;                                         \
             name##_set(block, (const type *)sources[0] + at, n, scale);                            \
@@ -77,6 +135,11 @@ DEFINE_KERNELS(f32, float, float, TIMES_SCALE)
 DEFINE_KERNELS(f64, double, double, TIMES_SCALE)
 DEFINE_KERNELS(i32, uint32_t, float, IGNORE_SCALE)
 DEFINE_KERNELS(i64, uint64_t, float, IGNORE_SCALE)
+
+DEFINE_EVERIES(f32, float, float, TIMES_SCALE)
+DEFINE_EVERIES(f64, double, double, TIMES_SCALE)
+DEFINE_EVERIES(i32, uint32_t, float, IGNORE_SCALE)
+DEFINE_EVERIES(i64, uint64_t, float, IGNORE_SCALE)
 
 #define DEFINE_HALF_KERNELS(name, dtype)                                                           \
     static void name##_join(uint16_t *own, const uint16_t *from, int64_t count, float own_scale,   \
@@ -98,6 +161,16 @@ DEFINE_KERNELS(i64, uint64_t, float, IGNORE_SCALE)
     static void name##_add(uint16_t *sum, const uint16_t *x, int64_t count, float scale)           \
     {                                                                                              \
         dpb_half_fastest(dtype)->sum(sum, 1, x, scale, NULL, count);                               \
+    }                                                                                              \
+                                                                                                   \
+    static bool name##_every(void *const *data, int arrays, int64_t first, int64_t count,          \
+                             float scale)                                                          \
+    {                                                                                              \
+        if (arrays != 2)                                                                           \
+            return false;                                                                          \
+        name##_both((uint16_t *)data[0] + first, (uint16_t *)data[1] + first, count, scale,        \
+                    scale);                                                                        \
+        return true;                                                                               \
     }
 
 DEFINE_HALF_KERNELS(bf16, DPB_BF16)

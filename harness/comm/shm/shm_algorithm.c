@@ -221,7 +221,7 @@ dpb_status dpb_shm_execute(struct dpb_shm_comm *comm, const struct dpb_shm_reque
             .element_bytes = (int64_t)dpb_dtype_bytes(request->coll.dtype),
     };
     for (int r = 0; r < t.size; r++)
-        t.data[r] = request->buffer.rows + (size_t)r * request->buffer.row_bytes + request->offset;
+        t.data[r] = dpb_shm_region(&request->buffer, r) + request->offset;
 
     if (t.size == 1) {
         alone(&t);

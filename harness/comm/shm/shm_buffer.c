@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "dpb_log.h"
+#include "shm_row_distance.h"
 
 static size_t page_bytes(void)
 {
@@ -50,32 +51,42 @@ static void give_back(int fd, int64_t first, int64_t bytes)
         dpb_debug("cannot return shared memory early: %s", strerror(errno));
 }
 
+/* In the segment. What is between two regions is never touched, and takes no memory. */
+static size_t row_bytes(const struct dpb_shm_comm *comm, const struct dpb_shm_buffer *buffer)
+{
+    return buffer->distance_bytes * (size_t)comm->base.size;
+}
+
+static int64_t own_offset(const struct dpb_shm_comm *comm, const struct dpb_shm_buffer *buffer)
+{
+    return buffer->file_offset + (int64_t)buffer->distance_bytes * comm->base.rank;
+}
+
 /* Map the row of regions and fill this rank's with zeros. */
 static dpb_status map_row(struct dpb_shm_comm *comm, struct dpb_shm_buffer *buffer)
 {
-    int64_t row_bytes = (int64_t)buffer->row_bytes;
-    int64_t total = row_bytes * comm->base.size;
-    int64_t own = buffer->file_offset + comm->base.rank * row_bytes;
+    int64_t total = (int64_t)row_bytes(comm, buffer);
+    int64_t own = own_offset(comm, buffer);
     struct stat segment;
-    void *rows = MAP_FAILED;
+    void *row = MAP_FAILED;
     /* All ranks grow the file to the same size, so it does not matter who does. */
     if (fstat(comm->fd, &segment) < 0)
         goto err_system;
     if (segment.st_size < buffer->file_offset + total &&
         ftruncate(comm->fd, buffer->file_offset + total) < 0)
         goto err_system;
-    if (reserve(comm->fd, own, row_bytes) != DPB_OK)
+    if (reserve(comm->fd, own, (int64_t)buffer->region_bytes) != DPB_OK)
         goto err_system;
-    rows = mmap(NULL, (size_t)total, PROT_READ | PROT_WRITE, MAP_SHARED, comm->fd,
-                buffer->file_offset);
-    if (rows == MAP_FAILED)
+    row = mmap(NULL, (size_t)total, PROT_READ | PROT_WRITE, MAP_SHARED, comm->fd,
+               buffer->file_offset);
+    if (row == MAP_FAILED)
         goto err_reserved;
-    buffer->rows = rows;
-    memset(buffer->rows + comm->base.rank * row_bytes, 0, buffer->row_bytes);
+    buffer->row = row;
+    memset(dpb_shm_region(buffer, comm->base.rank), 0, buffer->region_bytes);
     return DPB_OK;
 
 err_reserved:
-    give_back(comm->fd, own, row_bytes);
+    give_back(comm->fd, own, (int64_t)buffer->region_bytes);
 err_system:
     dpb_error("rank %d: cannot get a shared buffer of %zu bytes: %s", comm->base.rank,
               buffer->bytes, strerror(errno));
@@ -85,13 +96,12 @@ err_system:
 
 static void unmap_row(struct dpb_shm_comm *comm, const struct dpb_shm_buffer *buffer)
 {
-    munmap(buffer->rows, buffer->row_bytes * (size_t)comm->base.size);
+    munmap(buffer->row, row_bytes(comm, buffer));
 }
 
 static void give_back_own(struct dpb_shm_comm *comm, const struct dpb_shm_buffer *buffer)
 {
-    int64_t row_bytes = (int64_t)buffer->row_bytes;
-    give_back(comm->fd, buffer->file_offset + comm->base.rank * row_bytes, row_bytes);
+    give_back(comm->fd, own_offset(comm, buffer), (int64_t)buffer->region_bytes);
 }
 
 dpb_status dpb_shm_buffer_alloc(dpb_comm *comm, size_t bytes, void **memory)
@@ -120,9 +130,13 @@ dpb_status dpb_shm_buffer_alloc(dpb_comm *comm, size_t bytes, void **memory)
                                 shm->base.rank, shm->base.rank, wanted, r, other);
     }
 
-    struct dpb_shm_buffer buffer = {.row_bytes = (bytes + page - 1) / page * page,
-                                    .bytes = bytes,
-                                    .file_offset = shm->file_end};
+    const size_t region_bytes = (bytes + page - 1) / page * page;
+    struct dpb_shm_buffer buffer = {
+            .distance_bytes = dpb_shm_row_distance(region_bytes, page, shm->base.size),
+            .region_bytes = region_bytes,
+            .bytes = bytes,
+            .file_offset = shm->file_end,
+    };
     int32_t mine = map_row(shm, &buffer);
     dpb_status st = dpb_shm_call_all(shm, DPB_SHM_CALL_BUFFER_ALLOC, &mine, sizeof(mine));
     int failed_rank = -1;
@@ -144,13 +158,14 @@ dpb_status dpb_shm_buffer_alloc(dpb_comm *comm, size_t bytes, void **memory)
         }
         return st;
     }
-    dpb_shm_populate(buffer.rows, buffer.row_bytes * (size_t)shm->base.size);
+    for (int r = 0; r < shm->base.size; r++)
+        dpb_shm_populate(dpb_shm_region(&buffer, r), region_bytes);
 
     pthread_mutex_lock(&shm->start_lock);
     shm->buffer[shm->buffer_count++] = buffer;
     pthread_mutex_unlock(&shm->start_lock);
-    shm->file_end += (int64_t)buffer.row_bytes * shm->base.size;
-    *memory = buffer.rows + (size_t)shm->base.rank * buffer.row_bytes;
+    shm->file_end += (int64_t)row_bytes(shm, &buffer);
+    *memory = dpb_shm_region(&buffer, shm->base.rank);
     return DPB_OK;
 }
 
@@ -170,8 +185,7 @@ dpb_status dpb_shm_buffer_free(dpb_comm *comm, void *memory)
     int index = shm->buffer_count - 1;
     const char *problem = NULL;
     pthread_mutex_lock(&shm->start_lock);
-    if (index < 0 ||
-        memory != shm->buffer[index].rows + (size_t)shm->base.rank * shm->buffer[index].row_bytes)
+    if (index < 0 || memory != dpb_shm_region(&shm->buffer[index], shm->base.rank))
         problem = "it is not the newest one";
     else if (is_in_use(shm, index))
         problem = "a collective in it has not completed";
@@ -197,7 +211,7 @@ int dpb_shm_buffer_find(const struct dpb_shm_comm *comm, const void *memory, int
 {
     for (int i = 0; i < comm->buffer_count; i++) {
         const struct dpb_shm_buffer *buffer = &comm->buffer[i];
-        const char *own = buffer->rows + (size_t)comm->base.rank * buffer->row_bytes;
+        const char *own = dpb_shm_region(buffer, comm->base.rank);
         const char *at = memory;
         if (at >= own && at <= own + buffer->bytes &&
             bytes <= (int64_t)(buffer->bytes - (size_t)(at - own)))

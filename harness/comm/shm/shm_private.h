@@ -110,10 +110,17 @@ struct dpb_shm_patience {
 };
 
 struct dpb_shm_buffer {
-    char *rows; /* rank r's region: rows + r * row_bytes */
-    size_t row_bytes, bytes;
+    char *row;             /* one region per rank */
+    size_t distance_bytes; /* from one to the next, at least region_bytes */
+    size_t region_bytes;   /* whole pages for `bytes` */
+    size_t bytes;
     int64_t file_offset;
 };
+
+static inline char *dpb_shm_region(const struct dpb_shm_buffer *buffer, int rank)
+{
+    return buffer->row + (size_t)rank * buffer->distance_bytes;
+}
 
 enum dpb_shm_request_state {
     DPB_SHM_REQUEST_FREE,

@@ -94,8 +94,7 @@ static dpb_status enter(struct dpb_shm_comm *shm, const struct dpb_coll *coll, b
     slot->buffer_index = dpb_shm_buffer_find(shm, coll->buffer,
                                              coll->count * (int64_t)dpb_dtype_bytes(coll->dtype));
     slot->buffer = shm->buffer[slot->buffer_index];
-    slot->offset = (const char *)coll->buffer - slot->buffer.rows -
-                   (int64_t)shm->base.rank * (int64_t)slot->buffer.row_bytes;
+    slot->offset = (const char *)coll->buffer - dpb_shm_region(&slot->buffer, shm->base.rank);
     slot->timed = timed;
     slot->started_ns = timed ? dpb_clock_now_ns() : 0;
     shm->newest = number;

@@ -2,9 +2,12 @@
 #include "dpb_test.h"
 
 #include <math.h>
+#include <unistd.h>
 
 #include "half_reference.h"
 #include "ranks.h"
+#include "shm_private.h"
+#include "shm_row_distance.h"
 
 #define COUNT_MOST 300007 /* several chunks of a tree */
 #define GUARD      64     /* elements behind the last one, which must stay as they are */
@@ -621,6 +624,27 @@ static void test_refused(void **state)
     assert_int_equal(ranks_run(&plan, inside_without_nodes, NULL), 0);
 }
 
+/* A page each, which would be alike in the cache one after the other. */
+static void apart(struct ranks_self *self, void *argument)
+{
+    (void)argument;
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    void *memory;
+    RANK_EQUAL(self->ops->buffer_alloc(self->comm, 1, &memory), DPB_OK);
+    const struct dpb_shm_buffer *buffer = &dpb_shm_of(self->comm)->buffer[0];
+    RANK_EQUAL(buffer->region_bytes, page);
+    RANK_EQUAL(buffer->distance_bytes, dpb_shm_row_distance(page, page, self->config.size));
+    RANK_CHECK((char *)memory == buffer->row + (size_t)self->config.rank * buffer->distance_bytes);
+    RANK_EQUAL(self->ops->buffer_free(self->comm, memory), DPB_OK);
+}
+
+static void test_regions_lie_apart(void **state)
+{
+    (void)state;
+    struct ranks_plan plan = {.ranks = 3};
+    assert_int_equal(ranks_run(&plan, apart, NULL), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -630,6 +654,7 @@ int main(void)
             cmocka_unit_test(test_all_to_all_of_any_type),
             cmocka_unit_test(test_wrap),
             cmocka_unit_test(test_refused),
+            cmocka_unit_test(test_regions_lie_apart),
     };
     return DPB_RUN_TESTS(tests);
 }
