@@ -112,6 +112,8 @@ void batchnorm(collector &c, dpb_op op, dpb_batchnorm_args &a)
     bool sums = op == DPB_OP_BATCHNORM_BWD_SUMS, data = backward && !sums;
 
     c.tensor(a.x, role::read);
+    // Backward does not read it; the forward operator before it does.
+    c.tensor(a.residual, forward || apply ? role::read : role::scratch);
     if (forward || apply) {
         c.tensor(a.y, role::written);
         c.floats(a.beta, channels, role::read);
@@ -131,6 +133,8 @@ void batchnorm(collector &c, dpb_op op, dpb_batchnorm_args &a)
     }
     if (data)
         c.tensor(a.dx, role::written);
+    if (backward && op != DPB_OP_BATCHNORM_BWD_APPLY)
+        c.tensor(a.dresidual, role::written);
     if (a.relu && !stats)
         c.bytes(a.mask, dpb_tensor_numel(&a.x), role::scratch);
 }
