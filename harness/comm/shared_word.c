@@ -129,15 +129,12 @@ bool dpb_shared_word_spin(struct dpb_shared_word *word, uint64_t target, int spi
     }
 }
 
-bool dpb_shared_spin(const _Atomic uint64_t *number, uint64_t target, int spins, int yields)
+bool dpb_shared_spin(const _Atomic uint64_t *number, uint64_t target, int spins)
 {
     while (atomic_load_explicit(number, memory_order_acquire) < target) {
-        if (spins-- > 0)
-            pause_cpu();
-        else if (yields-- > 0)
-            sched_yield();
-        else
+        if (spins-- <= 0)
             return false;
+        pause_cpu();
     }
     return true;
 }

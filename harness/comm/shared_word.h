@@ -51,10 +51,8 @@ enum dpb_shared_wake dpb_shared_word_wait(struct dpb_shared_word *word, uint64_t
  * yields, or when the word is poisoned. */
 bool dpb_shared_word_spin(struct dpb_shared_word *word, uint64_t target, int spins, int yields);
 
-/* Spin until the number is `target` or more; false when it is not after that many pauses and
- * yields.
- */
-bool dpb_shared_spin(const _Atomic uint64_t *number, uint64_t target, int spins, int yields);
+/* Spin until the number is `target` or more; false when it is not after that many pauses. */
+bool dpb_shared_spin(const _Atomic uint64_t *number, uint64_t target, int spins);
 
 /* Ranks that meet: the last one to arrive lets all go on, so that each sleeps at most once. */
 struct dpb_shared_barrier {

@@ -24,6 +24,9 @@
 #define BLOCKING_SPINS 4000
 #define SHARED_SPINS   20
 #define SHARED_YIELDS  200
+/* Where it is known that none of those is behind, it waits for another core: about as long as two
+ * cores are apart that each went from one rank to the next. */
+#define ALONE_SPINS 100
 
 static const struct dpb_choice algorithm_choices[] = {
 #define DPB_ALGORITHM_CHOICE(name, text, help) {text, name, help},
@@ -245,13 +248,17 @@ static dpb_status choose_spins(struct dpb_shm_comm *comm)
         cpu_set_t other;
         memcpy(&other, dpb_shm_call_data(comm, r), sizeof(other));
         CPU_OR(&all, &all, &other);
+        if (r != comm->base.rank && CPU_COUNT(&mine) == 1 && CPU_EQUAL(&mine, &other))
+            comm->neighbours |= (uint64_t)1 << r;
     }
     bool emulated = comm->options.link.bw_bytes_per_s > 0;
     bool own_cores = CPU_COUNT(&all) >= comm->base.size;
-    comm->background.spins = !emulated && own_cores ? SPINS : 0;
-    if (!emulated)
-        comm->blocking = own_cores ? (struct dpb_shm_patience){.spins = BLOCKING_SPINS}
-                                   : (struct dpb_shm_patience){SHARED_SPINS, SHARED_YIELDS};
+    if (!emulated && own_cores) {
+        comm->background = (struct dpb_shm_patience){SPINS, SPINS, 0};
+        comm->blocking = (struct dpb_shm_patience){BLOCKING_SPINS, BLOCKING_SPINS, 0};
+    } else if (!emulated) {
+        comm->blocking = (struct dpb_shm_patience){SHARED_SPINS, ALONE_SPINS, SHARED_YIELDS};
+    }
     comm->patience = comm->background;
     return DPB_OK;
 }

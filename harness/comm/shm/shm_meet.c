@@ -167,19 +167,39 @@ static dpb_status sleep_for(struct dpb_shm_comm *comm, struct dpb_shared_word *w
     }
 }
 
+/* None while a rank that is behind waits for the core that this one would spin on. */
+static int spins_of(struct dpb_shm_comm *comm, const struct dpb_shm_patience *patience,
+                    enum dpb_shm_progress progress, uint64_t meeting)
+{
+    if (comm->neighbours == 0)
+        return patience->spins;
+    for (uint64_t rest = comm->neighbours; rest != 0; rest &= rest - 1)
+        if (atomic_load_explicit(counter_of(comm, __builtin_ctzll(rest), progress),
+                                 memory_order_relaxed) < meeting)
+            return 0;
+    return patience->alone_spins;
+}
+
+static bool spin(struct dpb_shm_comm *comm, struct dpb_shared_word *word,
+                 enum dpb_shm_progress progress, uint64_t meeting, int spins)
+{
+    if (progress == DPB_SHM_READY && comm->base.size == 2)
+        return dpb_shared_spin(&dpb_shm_slot_of(comm, 1 - comm->base.rank, meeting)->number,
+                               meeting, spins);
+    return dpb_shared_word_spin(word, meeting, spins, 0);
+}
+
 dpb_status dpb_shm_meet(struct dpb_shm_comm *comm, enum dpb_shm_progress progress, uint64_t meeting,
                         const struct dpb_shm_subject *subject, int64_t deadline_ns)
 {
     struct dpb_shared_word *word = arrive(comm, progress, meeting);
     const struct dpb_shm_patience *patience =
             progress == DPB_SHM_CALLED ? &comm->background : &comm->patience;
-    if (progress == DPB_SHM_READY && comm->base.size == 2) {
-        const struct dpb_shm_slot *slot = dpb_shm_slot_of(comm, 1 - comm->base.rank, meeting);
-        if (dpb_shared_spin(&slot->number, meeting, patience->spins, patience->yields))
+    int yields = patience->yields;
+    do {
+        if (spin(comm, word, progress, meeting, spins_of(comm, patience, progress, meeting)))
             return DPB_OK;
-    } else if (dpb_shared_word_spin(word, meeting, patience->spins, patience->yields)) {
-        return DPB_OK;
-    }
+    } while (yields-- > 0 && sched_yield() == 0);
     if (deadline_ns == DPB_SHM_LAZY)
         deadline_ns = dpb_clock_now_ns() + comm->timeout_ns;
     return sleep_for(comm, word, progress, meeting, subject, deadline_ns);

@@ -105,8 +105,9 @@ struct dpb_shm_control {
 
 /* What a thread does before it sleeps. */
 struct dpb_shm_patience {
-    int spins;  /* pause instructions */
-    int yields; /* offers of the core to other threads */
+    int spins;       /* pause instructions */
+    int alone_spins; /* instead, where ranks of the same core are known and none is behind */
+    int yields;      /* offers of the core to other threads */
 };
 
 struct dpb_shm_buffer {
@@ -152,6 +153,7 @@ struct dpb_shm_comm {
     /* The progress thread's and the calls': no spins with a link, or when ranks share cores; and
      * that of a rank that runs a collective itself. */
     struct dpb_shm_patience background, blocking;
+    uint64_t neighbours; /* bit r: rank r has the same core as this rank, and no other */
     uint64_t calls;
 
     pthread_mutex_t start_lock; /* the requests' ring and the buffers */

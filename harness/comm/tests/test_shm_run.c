@@ -1,7 +1,10 @@
 /* dpb_comm_run(): the same results and the same order as start and wait, also mixed with them. */
 #include "dpb_test.h"
 
+#include <sched.h>
+
 #include "ranks.h"
+#include "shm_private.h"
 
 enum {
     COUNT = 1000,
@@ -76,6 +79,33 @@ static void test_mixed(void **state)
     }
 }
 
+/* Ranks that know that they share a core offer it to each other at once; who may run on several
+ * knows of nobody. */
+static void on_one_core(struct ranks_self *self, void *argument)
+{
+    cpu_set_t all, first;
+    RANK_EQUAL(sched_getaffinity(0, sizeof(all), &all), 0);
+    const bool free_rank = self->config.rank == 2 && CPU_COUNT(&all) > 1;
+    CPU_ZERO(&first);
+    for (int core = 0; CPU_COUNT(&first) == 0; core++)
+        if (CPU_ISSET(core, &all))
+            CPU_SET(core, &first);
+    if (!free_rank)
+        RANK_EQUAL(sched_setaffinity(0, sizeof(first), &first), 0);
+    RANK_EQUAL(self->ops->open(&self->config, &self->comm), DPB_OK);
+    const uint64_t bound = CPU_COUNT(&all) > 1 ? 3 : 7;
+    RANK_EQUAL(dpb_shm_of(self->comm)->neighbours,
+               free_rank ? 0 : bound & ~((uint64_t)1 << self->config.rank));
+    mixed(self, argument);
+}
+
+static void test_on_one_core(void **state)
+{
+    (void)state;
+    struct ranks_plan plan = {.ranks = 3, .no_open = true};
+    assert_int_equal(ranks_run(&plan, on_one_core, NULL), 0);
+}
+
 static void misused(struct ranks_self *self, void *argument)
 {
     (void)argument;
@@ -124,6 +154,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
             cmocka_unit_test(test_mixed),
+            cmocka_unit_test(test_on_one_core),
             cmocka_unit_test(test_misuse_ends_nothing),
             cmocka_unit_test(test_failure_of_a_peer),
     };
