@@ -103,6 +103,7 @@ struct dpb_device {
     struct dpb_device_base base;
     struct dpb_device_cpu_options options;
     int threads;
+    bool has_avx512; /* and oneDNN may use it */
     struct dpb_cpu_binding binding;
     dnnl_engine_t engine;
     dnnl_stream_t stream;
@@ -178,6 +179,14 @@ dpb_status dpb_cpu_dropout(dpb_device *device, enum dpb_op op, const void *args)
 dpb_status dpb_cpu_layernorm(dpb_device *device, enum dpb_op op, const void *args);
 dpb_status dpb_cpu_embedding(dpb_device *device, enum dpb_op op, const void *args);
 dpb_status dpb_cpu_attention(dpb_device *device, enum dpb_op op, const void *args);
+
+/* ---- one way to compute a convolution ---- */
+
+/* Is it done by dpb_cpu_conv_unfolded()? A rule over shapes and the instruction set. */
+bool dpb_cpu_conv_unfolds(const dpb_device *device, enum dpb_op op,
+                          const struct dpb_conv_args *args);
+dpb_status dpb_cpu_conv_unfolded(dpb_device *device, enum dpb_op op,
+                                 const struct dpb_conv_args *args);
 
 /* ---- dropout's mask, for other operators that drop ---- */
 

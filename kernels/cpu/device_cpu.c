@@ -107,6 +107,11 @@ static dpb_status engine_error(dnnl_status_t status)
     return status == dnnl_out_of_memory ? DPB_ERR_NO_MEMORY : DPB_ERR_VENDOR;
 }
 
+static bool has_isa(unsigned isa)
+{
+    return ((unsigned)dnnl_get_effective_cpu_isa() & isa) == isa;
+}
+
 static dpb_status open_device(const struct dpb_device_config *config, dpb_device **opened)
 {
     dnnl_status_t status;
@@ -126,6 +131,7 @@ static dpb_status open_device(const struct dpb_device_config *config, dpb_device
     device->threads = config->threads;
     if (config->options)
         device->options = *(const struct dpb_device_cpu_options *)config->options;
+    device->has_avx512 = has_isa(dnnl_cpu_isa_avx512_core);
     pthread_mutex_init(&device->lock, NULL);
     settle_openmp(config->threads);
     DPB_TRY_GOTO(st, dpb_cpu_binding_open(&device->binding, config), err_device);
@@ -152,11 +158,6 @@ static const char *isa_text(void)
     const char *text = dnnl_cpu_isa2str(dnnl_get_effective_cpu_isa());
 
     return strncmp(text, prefix, sizeof(prefix) - 1) == 0 ? text + sizeof(prefix) - 1 : text;
-}
-
-static bool has_isa(unsigned isa)
-{
-    return ((unsigned)dnnl_get_effective_cpu_isa() & isa) == isa;
 }
 
 /* How oneDNN trains in bf16; NULL: not at all. */

@@ -58,6 +58,12 @@ static const struct conv_case conv_cases[] = {
         /* packed activations */
         {1, 26, 31, 32, 16, 3, 3, 1, 1, true, true},
         {1, 17, 15, 48, 32, 3, 3, 2, 1, true, false},
+        /* unfolded weight gradients: several blocks and a rest; kernels wider than the image; no
+         * padding; pixels that no window covers */
+        {3, 13, 14, 32, 33, 3, 3, 1, 1, true, true},
+        {2, 3, 2, 32, 40, 5, 5, 1, 2, false, false},
+        {2, 12, 12, 35, 32, 3, 2, 3, 0, true, false},
+        {1, 6, 1, 32, 32, 5, 5, 1, 3, false, false},
 };
 
 static void check_conv(const struct conv_case *s)
@@ -203,6 +209,12 @@ static const struct matmul_case matmul_cases[] = {
         {5, 1024, 33, true, false, false, false, 1.0f},
         {65, 513, 300, false, false, false, false, 0.5f},
         {65, 513, 300, true, false, false, false, 0.0f},
+        /* rows that are spread first, of one factor and of both */
+        {130, 256, 70, false, false, true, true, 0.0f},
+        {130, 512, 70, false, false, false, false, 1.0f},
+        {128, 512, 70, true, false, false, false, 0.5f},
+        {512, 128, 70, true, false, true, false, 0.0f},
+        {513, 128, 70, true, false, false, false, 1.0f},
 };
 
 static void check_matmul(const struct matmul_case *s)
