@@ -13,7 +13,7 @@
 bool dpb_reduce_supports(enum dpb_dtype dtype);
 
 /* Elements [first, first + count): scale * sources[0] + scale * sources[1] + ..., summed from left
- * to right, written to each of `outputs`, which may be among the sources. */
+ * to right, written to each of `outputs`, which are among the sources or overlap none of them. */
 void dpb_reduce_all(enum dpb_dtype dtype, void *const *sources, int source_count,
                     void *const *outputs, int output_count, int64_t first, int64_t count,
                     float scale);
