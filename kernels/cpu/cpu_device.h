@@ -180,7 +180,7 @@ dpb_status dpb_cpu_layernorm(dpb_device *device, enum dpb_op op, const void *arg
 dpb_status dpb_cpu_embedding(dpb_device *device, enum dpb_op op, const void *args);
 dpb_status dpb_cpu_attention(dpb_device *device, enum dpb_op op, const void *args);
 
-/* ---- one way to compute a convolution ---- */
+/* ---- a convolution as a matrix product ---- */
 
 /* Is it done by dpb_cpu_conv_unfolded()? A rule over shapes and the instruction set. */
 bool dpb_cpu_conv_unfolds(const dpb_device *device, enum dpb_op op,
