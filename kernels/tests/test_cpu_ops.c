@@ -58,8 +58,8 @@ static const struct conv_case conv_cases[] = {
         /* packed activations */
         {1, 26, 31, 32, 16, 3, 3, 1, 1, true, true},
         {1, 17, 15, 48, 32, 3, 3, 2, 1, true, false},
-        /* unfolded: several blocks and a rest; with and without bias and ReLU; kernels wider than the
-         * image; no padding; pixels that no window covers */
+        /* unfolded: several blocks and a rest; with and without bias and ReLU; kernels wider than
+         * the image; no padding; pixels that no window covers */
         {3, 13, 14, 32, 33, 3, 3, 1, 1, true, true},
         {1, 13, 14, 40, 32, 2, 3, 1, 2, true, false},
         {1, 13, 14, 32, 47, 3, 3, 1, 0, false, true},
