@@ -1,27 +1,22 @@
-/* comm_bench.c: the options of `dpbench comm`, its launches, and its records. */
+/* comm_bench.c: the options of `dpbench comm`, and its launches. */
 #include "dpb_comm_bench.h"
 
 #include <inttypes.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "comm_bench_levels.h"
+#include "comm_bench_records.h"
 #include "comm_bench_rank.h"
 #include "comm_bench_sim.h"
-#include "dpb_cell_record.h"
-#include "dpb_clock.h"
 #include "dpb_driver.h"
 #include "dpb_experiment.h"
-#include "dpb_host.h"
 #include "dpb_launcher.h"
 #include "dpb_log.h"
 #include "dpb_memory.h"
 #include "dpb_placement.h"
 #include "dpb_run_folder.h"
-#include "dpb_stats.h"
 #include "dpb_units.h"
 
 #define LAUNCHES_MAX 1000
@@ -145,18 +140,12 @@ struct bench {
     size_t row_count;
     struct cell *cells;
     size_t cell_count;
-    const dpb_json *world; /* of the launch that is recorded; or NULL */
     /* of the options that make launches */
     const struct dpb_setting *axis[AXES_MAX];
     bool took_effect[AXES_MAX];
     size_t axis_count;
-    char *run_id;
-    dpb_json *host;
-    dpb_json *records;
-    size_t skipped; /* rows that are not supported */
+    struct comm_records records;
     struct comm_sim sim;
-    struct dpb_str lines;
-    char *records_path;
     int lock_fd;
 };
 
@@ -560,298 +549,45 @@ static dpb_status preflight(const struct bench *b)
     return DPB_OK;
 }
 
-/* ---- records ---- */
-
-static const char *status_text(dpb_status st)
-{
-    return st == DPB_OK                ? "ok"
-           : st == DPB_ERR_TIMEOUT     ? "timeout"
-           : st == DPB_ERR_INTERRUPTED ? "interrupted"
-                                       : "failed";
-}
-
-static bool sums(enum dpb_coll_kind kind)
-{
-    return kind == DPB_COLL_ALL_REDUCE || kind == DPB_COLL_REDUCE_SCATTER ||
-           kind == DPB_COLL_REDUCE;
-}
-
-static bool has_root(enum dpb_coll_kind kind)
-{
-    return kind == DPB_COLL_BROADCAST || kind == DPB_COLL_REDUCE;
-}
-
-/* What every record of a launch says. */
-static dpb_json *record_new(const struct bench *b, size_t cell, dpb_status st, const char *reason)
-{
-    const struct dpb_comm_bench_options *o = dpb_config_struct(b->cells[cell].config, "experiment");
-    char now[32];
-    dpb_json *record = dpb_json_object();
-    dpb_clock_utc_text(now, sizeof(now));
-    dpb_json_set_string(record, "schema", DPB_COMM_BENCH_SCHEMA);
-    dpb_json_set_string(record, "run_id", b->run_id);
-    dpb_json_set_int(record, "cell", (int64_t)cell);
-    dpb_json_set_string(record, "label", b->cells[cell].label);
-    dpb_json_set_string(record, "status", status_text(st));
-    if (st == DPB_OK)
-        dpb_json_set(record, "reason", dpb_json_null());
-    else
-        dpb_json_set_string(record, "reason", reason[0] ? reason : dpb_status_text(st));
-    dpb_json_set(record, "tool", dpb_tool_json());
-    dpb_json_set_string(record, "time_utc", now);
-    dpb_json_set(record, "host", dpb_json_copy(b->host));
-    dpb_cell_record_where(b->config->crew, b->world, record);
-    dpb_json_set_int(record, "ranks", o->ranks);
-    return record;
-}
-
-/* Options of the launch, with the collective, type and size of this row. */
-static dpb_json *row_config(const struct bench *b, size_t cell, const struct comm_row *row)
-{
-    dpb_config *config = NULL;
-    char size[DPB_UNIT_TEXT_BYTES];
-    dpb_json *json = NULL;
-    dpb_format_size(row->count * (int64_t)dpb_dtype_bytes(row->dtype), size, sizeof(size));
-    if (dpb_config_copy(b->cells[cell].config, &config) == DPB_OK &&
-        dpb_config_set(config, "collective", dpb_coll_text(row->kind)) == DPB_OK &&
-        dpb_config_set(config, "dtype", dpb_dtype_text(row->dtype)) == DPB_OK &&
-        dpb_config_set(config, "sizes", size) == DPB_OK)
-        json = dpb_config_to_json(config);
-    dpb_config_free(config);
-    return json;
-}
-
-static const dpb_json *rank_row(const struct dpb_launch_result *result, int rank, size_t row)
-{
-    return dpb_json_at(dpb_json_get(result->ranks[rank], "rows"), row);
-}
-
-/* An iteration takes as long as its slowest rank says. Fresh arrays, `count` long. */
-static dpb_status samples_of(const struct dpb_launch_result *result, size_t row, int64_t **samples,
-                             double **reals, size_t *count)
-{
-    size_t n = dpb_json_size(dpb_json_get(rank_row(result, 0, row), "samples_ns"));
-    int64_t *most = calloc(n + 1, sizeof(*most));
-    double *copy = calloc(n + 1, sizeof(*copy));
-    if (!most || !copy) {
-        free(most);
-        free(copy);
-        return DPB_ERR_NO_MEMORY;
-    }
-    for (int r = 0; r < result->rank_count; r++) {
-        dpb_json_walk walk = {0};
-        const dpb_json *list = dpb_json_get(rank_row(result, r, row), "samples_ns"), *value;
-        for (size_t i = 0; i < n && (value = dpb_json_next(list, &walk, NULL)); i++) {
-            int64_t ns = dpb_json_as_int(value, 0);
-            most[i] = ns > most[i] ? ns : most[i];
-            copy[i] = (double)most[i];
-        }
-    }
-    *samples = most;
-    *reals = copy;
-    *count = n;
-    return DPB_OK;
-}
-
-static void set_rate(dpb_json *record, const char *key, double value)
-{
-    if (isfinite(value))
-        dpb_json_set_real(record, key, value);
-    else
-        dpb_json_set_absent(record, key, "one rank has no bus");
-}
-
-static void set_times(dpb_json *record, const double *samples, size_t count, double size_bytes,
-                      double factor)
-{
-    dpb_json *times = dpb_json_object();
-    const double mean_ns = dpb_stats_mean(samples, count);
-    const double p50_ns = dpb_stats_median(samples, count);
-    const double p99_ns = dpb_stats_tail_quantile(samples, count, 0.99);
-    dpb_json_set_real(times, "mean", mean_ns);
-    dpb_json_set_real(times, "min", dpb_stats_quantile(samples, count, 0));
-    dpb_json_set_real(times, "p50", p50_ns);
-    if (isfinite(p99_ns))
-        dpb_json_set_real(times, "p99", p99_ns);
-    else
-        dpb_json_set_absent(times, "p99", "fewer than 100 iterations have no 99th percentile");
-    dpb_json_set(record, "time_ns", times);
-    dpb_json_set_real(record, "algbw_bytes_per_s", size_bytes / mean_ns * 1e9);
-    set_rate(record, "busbw_factor", factor);
-    set_rate(record, "busbw_bytes_per_s", size_bytes / mean_ns * 1e9 * factor);
-    set_rate(record, "busbw_p50_bytes_per_s", size_bytes / p50_ns * 1e9 * factor);
-}
-
-static void set_what(const struct bench *b, size_t cell, const struct comm_row *row,
-                     dpb_json *record)
-{
-    dpb_json_set(record, "config", row_config(b, cell, row));
-    dpb_json_set_string(record, "collective", dpb_coll_text(row->kind));
-    dpb_json_set_string(record, "dtype", dpb_dtype_text(row->dtype));
-    dpb_json_set_string(record, "redop", sums(row->kind) ? "sum" : "none");
-    dpb_json_set_int(record, "root", has_root(row->kind) ? 0 : -1);
-    dpb_json_set_bool(record, "in_place", true);
-    dpb_json_set_int(record, "size_bytes", row->count * (int64_t)dpb_dtype_bytes(row->dtype));
-    dpb_json_set_int(record, "count", row->count);
-}
-
-/* What was measured, or not, beside the launch. */
-static void set_row(const struct bench *b, size_t cell, const struct dpb_launch_result *result,
-                    const struct comm_row *row, dpb_json *record)
-{
-    const dpb_json *comm = dpb_json_get(result->ranks[0], "comm");
-    dpb_json_set_bool(record, "emulated", dpb_json_as_bool(dpb_json_get(comm, "emulated"), false));
-    dpb_json_set_bool(record, "simulated", false);
-    dpb_json_set(record, "comm", dpb_json_copy(comm));
-    dpb_json_set(record, "device", dpb_json_copy(dpb_json_get(result->ranks[0], "device")));
-    dpb_json_set(record, "algorithm", dpb_json_copy(dpb_json_get(comm, "algorithm")));
-    set_what(b, cell, row, record);
-}
-
-/* The algorithm, or the comm, does not have this one; the others are measured all the same. */
-static void add_skipped(struct bench *b, size_t cell, const struct dpb_launch_result *result,
-                        const struct comm_row *row)
-{
-    char reason[256];
-    dpb_json *record = record_new(b, cell, DPB_ERR_UNSUPPORTED, "");
-    set_row(b, cell, result, row, record);
-    snprintf(reason, sizeof(reason),
-             "algorithm %s has no %s of %s here; the ranks' messages say why",
-             dpb_json_as_string(dpb_json_get(record, "algorithm"), "of the comm"),
-             dpb_coll_text(row->kind), dpb_dtype_text(row->dtype));
-    dpb_json_set_string(record, "status", "skipped");
-    dpb_json_set_string(record, "reason", reason);
-    dpb_json_append(b->records, record);
-    b->skipped++;
-}
-
-static int ranks_per_node_of(const struct bench *b, size_t cell)
-{
-    const struct dpb_comm_bench_options *o = dpb_config_struct(b->cells[cell].config, "experiment");
-    return (int)o->ranks_per_node;
-}
-
-static dpb_status add_row_record(struct bench *b, size_t cell,
-                                 const struct dpb_launch_result *result,
-                                 const struct comm_row *rows_here, size_t i, int64_t *wrong)
-{
-    const struct comm_row *row = &rows_here[i];
-    const int64_t size_bytes = row->count * (int64_t)dpb_dtype_bytes(row->dtype);
-    int64_t *samples = NULL, wrong_here = 0;
-    double *reals = NULL;
-    size_t count = 0;
-    struct comm_levels levels;
-    if (dpb_json_get(rank_row(result, 0, i), "unsupported")) {
-        add_skipped(b, cell, result, row);
-        return DPB_OK;
-    }
-    DPB_TRY(samples_of(result, i, &samples, &reals, &count));
-    dpb_json *record = record_new(b, cell, DPB_OK, ""), *wire = dpb_json_array();
-    for (int r = 0; r < result->rank_count; r++) {
-        const dpb_json *of_rank = rank_row(result, r, i);
-        wrong_here += dpb_json_as_int(dpb_json_get(of_rank, "wrong"), 0);
-        dpb_json_append(wire, dpb_json_copy(dpb_json_get(of_rank, "wire_bytes")));
-    }
-    if (wrong_here > 0) {
-        dpb_json_set_string(record, "status", "invalid");
-        dpb_json_set_string(record, "reason", "elements of the result are wrong");
-    }
-    set_row(b, cell, result, row, record);
-    dpb_json_set_int(record, "wrong", wrong_here);
-    dpb_json_set(record, "wire_bytes_per_rank", wire);
-    dpb_json_set_int(record, "iterations", (int64_t)count);
-    set_times(record, reals, count, (double)size_bytes,
-              dpb_coll_busbw_factor(row->kind, result->rank_count));
-    comm_levels_measured(result, i, ranks_per_node_of(b, cell), &levels);
-    comm_levels_put(&levels, dpb_stats_mean(reals, count), record);
-    dpb_json_set(record, "samples_ns", dpb_json_ints(samples, count));
-    free(samples);
-    free(reals);
-    dpb_json_append(b->records, record);
-    *wrong += wrong_here;
-    return DPB_OK;
-}
-
-/* All records so far, as a whole: a reader finds the old file or the new one. */
-static dpb_status write_records(struct bench *b, size_t from)
-{
-    for (size_t i = from; i < dpb_json_size(b->records); i++) {
-        DPB_TRY(dpb_json_write(dpb_json_at(b->records, i), false, &b->lines));
-        dpb_str_append(&b->lines, "\n");
-    }
-    return dpb_file_write_atomic(b->records_path, b->lines.text, b->lines.length);
-}
-
 /* ---- launches ---- */
 
-static dpb_status record_launch(struct bench *b, size_t cell, dpb_status launched,
-                                const struct dpb_launch_result *result,
-                                const struct comm_row *rows_here)
+static dpb_status launch_cell(struct bench *b, struct comm_launch *what)
 {
-    const size_t from = dpb_json_size(b->records);
-    int64_t wrong = 0;
-    dpb_status st = DPB_OK;
-    for (size_t i = 0; launched == DPB_OK && st == DPB_OK && i < b->row_count; i++)
-        st = add_row_record(b, cell, result, rows_here, i, &wrong);
-    if (launched < 0)
-        dpb_json_append(b->records, record_new(b, cell, launched, result->reason));
-    DPB_KEEP(st, write_records(b, from));
-    if (wrong > 0) {
-        dpb_error("%" PRId64 " elements of the results are wrong", wrong);
-        dpb_log_hint("the column #wrong says where; times of wrong results mean nothing");
-    }
-    DPB_TRY(st);
-    return launched < 0 ? launched : wrong > 0 ? DPB_ERR_CHECK : DPB_OK;
-}
-
-/* No launch: every row has its time at once. */
-static dpb_status simulate_cell(struct bench *b, size_t cell)
-{
-    const struct dpb_comm_bench_options *o = dpb_config_struct(b->cells[cell].config, "experiment");
-    const size_t from = dpb_json_size(b->records);
-    const struct comm_sim_machine *machine;
-    struct comm_row *rows_here = NULL;
-    dpb_status st = DPB_OK;
-    DPB_TRY(machine_of(b, b->cells[cell].config, &machine));
-    DPB_TRY(rows_of(b, o->ranks, &rows_here));
-    for (size_t i = 0; st == DPB_OK && i < b->row_count; i++) {
-        dpb_json *record = record_new(b, cell, DPB_OK, "");
-        dpb_json_set_bool(record, "emulated", false);
-        dpb_json_set_bool(record, "simulated", true);
-        dpb_json_set_absent(record, "algorithm", "simulated: `source` says what the time is from");
-        set_what(b, cell, &rows_here[i], record);
-        st = comm_sim_put(machine, &rows_here[i], o->ranks, record);
-        dpb_json_append(b->records, record);
-    }
-    free(rows_here);
-    DPB_KEEP(st, write_records(b, from));
-    return st;
-}
-
-static dpb_status run_cell(struct bench *b, size_t cell)
-{
-    const struct dpb_comm_bench_options *o = dpb_config_struct(b->cells[cell].config, "experiment");
-    if (is_sim(b->cells[cell].config))
-        return simulate_cell(b, cell);
-    struct comm_row *rows_here = NULL;
-    DPB_TRY(rows_of(b, o->ranks, &rows_here));
-    dpb_json *job = comm_bench_job(b->cells[cell].config, rows_here, b->row_count);
+    const struct dpb_comm_bench_options *o = dpb_config_struct(what->config, "experiment");
+    dpb_json *job = comm_bench_job(what->config, what->rows, what->row_count);
     struct dpb_launch_config launch = {
             .ranks = (int)o->ranks,
             .crew = b->config->crew,
-            .ranks_per_node = asked_per_node(b->cells[cell].config),
+            .ranks_per_node = asked_per_node(what->config),
             .job = job,
             .timeout_ns = o->timeout_ns,
             .stall_timeout_ns = o->stall_timeout_ns,
             .interrupted = b->config->interrupted,
     };
     struct dpb_launch_result result = {0};
-    dpb_status st = dpb_launch_run(&launch, &result);
-    b->world = result.world;
-    st = record_launch(b, cell, st, &result, rows_here);
-    b->world = NULL;
+    what->result = &result;
+    dpb_status st = comm_records_add(&b->records, what, dpb_launch_run(&launch, &result));
     dpb_launch_result_release(&result);
     dpb_json_free(job);
+    return st;
+}
+
+static dpb_status run_cell(struct bench *b, size_t cell)
+{
+    const dpb_config *config = b->cells[cell].config;
+    const struct dpb_comm_bench_options *o = dpb_config_struct(config, "experiment");
+    const struct comm_sim_machine *machine = NULL;
+    struct comm_row *rows_here = NULL;
+    if (is_sim(config))
+        DPB_TRY(machine_of(b, config, &machine));
+    DPB_TRY(rows_of(b, o->ranks, &rows_here));
+    struct comm_launch launch = {.cell = cell,
+                                 .config = config,
+                                 .label = b->cells[cell].label,
+                                 .rows = rows_here,
+                                 .row_count = b->row_count};
+    dpb_status st = machine ? comm_records_simulate(&b->records, &launch, machine)
+                            : launch_cell(b, &launch);
     free(rows_here);
     return st;
 }
@@ -860,10 +596,7 @@ static dpb_status open_folder(struct bench *b, struct dpb_comm_bench_result *res
 {
     DPB_TRY(dpb_run_folder_new(b->config->out, "comm", &result->folder));
     DPB_TRY(dpb_run_folder_lock(result->folder, &b->lock_fd));
-    DPB_TRY(dpb_run_folder_name(result->folder, false, &b->run_id));
-    b->records_path = dpb_path_join(result->folder, DPB_RECORDS_FILE);
-    b->host = dpb_host_json();
-    return b->records_path ? DPB_OK : DPB_ERR_NO_MEMORY;
+    return comm_records_open(&b->records, result->folder);
 }
 
 static void bench_release(struct bench *b)
@@ -872,10 +605,7 @@ static void bench_release(struct bench *b)
         cell_release(&b->cells[i]);
     free(b->cells);
     free(b->rows);
-    free(b->run_id);
-    free(b->records_path);
-    dpb_json_free(b->host);
-    dpb_str_release(&b->lines);
+    comm_records_release(&b->records);
     comm_sim_release(&b->sim);
     if (b->lock_fd >= 0)
         close(b->lock_fd);
@@ -887,11 +617,11 @@ dpb_status dpb_comm_bench_run(const struct dpb_comm_bench_config *config,
     struct bench b = {
             .config = config,
             .set = dpb_comm_bench_option_set(config->registry),
-            .records = dpb_json_array(),
+            .records = {.crew = config->crew, .list = dpb_json_array()},
             .sim = {.machines = config->machines},
             .lock_fd = -1,
     };
-    *result = (struct dpb_comm_bench_result){.records = b.records};
+    *result = (struct dpb_comm_bench_result){.records = b.records.list};
     dpb_status st, first = DPB_OK;
     DPB_TRY_GOTO(st, make_rows(&b), out);
     DPB_TRY_GOTO(st, make_cells(&b), out);
@@ -907,9 +637,9 @@ dpb_status dpb_comm_bench_run(const struct dpb_comm_bench_config *config,
             break;
     }
     st = first;
-    if (b.skipped > 0) {
+    if (b.records.skipped > 0) {
         dpb_error("%zu of the collectives are not supported, and are recorded as skipped",
-                  b.skipped);
+                  b.records.skipped);
         dpb_log_hint("leave out the --algorithm or --dtype that does not have them");
         DPB_KEEP(st, DPB_ERR_UNSUPPORTED);
     }
