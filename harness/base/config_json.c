@@ -265,24 +265,6 @@ dpb_status dpb_config_key(const dpb_config *config, unsigned without_flags,
     return key->failed ? dpb_option_log_no_memory() : DPB_OK;
 }
 
-/* Is the value another than the default's? */
-static bool differs(const dpb_config *config, const struct dpb_active_row *active, const char *text)
-{
-    struct dpb_option_complaint complaint;
-    struct dpb_option_value value;
-    struct dpb_str standard = {0};
-    bool other;
-
-    if (dpb_option_value_parse(active->row, config->set, active->row->default_text, &value,
-                               &complaint) < 0)
-        return true;
-    dpb_option_value_format(active->row, &value, &standard);
-    dpb_str_append(&standard, "");
-    other = standard.failed || strcmp(standard.text, text) != 0;
-    dpb_str_release(&standard);
-    return other;
-}
-
 dpb_status dpb_config_repro(const dpb_config *config, struct dpb_str *line)
 {
     struct dpb_active_row *rows = NULL;
@@ -295,8 +277,7 @@ dpb_status dpb_config_repro(const dpb_config *config, struct dpb_str *line)
         row_text(&rows[i], &text);
         if (text.failed) {
             line->failed = true;
-        } else if (dpb_config_is_explicit(config, rows[i].row->name) &&
-                   differs(config, &rows[i], text.text)) {
+        } else if (dpb_config_is_explicit(config, rows[i].row->name)) {
             dpb_str_appendf(line, " --%s ", rows[i].row->name);
             dpb_shell_quote(text.text, line);
         }

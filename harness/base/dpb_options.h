@@ -221,8 +221,9 @@ dpb_status dpb_config_from_text_json(const struct dpb_option_set *set, const dpb
 dpb_status dpb_config_key(const dpb_config *config, unsigned without_flags,
                           const char *const *without, size_t without_count, struct dpb_str *key);
 
-/* " --bucket 1MiB --ranks 2": the options that were given and differ from their defaults, quoted
- * for a shell. What the program chose (dpb_config_set) it will choose again. */
+/* " --bucket 1MiB --ranks 2": the options that were given, quoted for a shell, their defaults among
+ * them: --bucket 25MiB does something else than no --bucket. What the program chose
+ * (dpb_config_set) it will choose again. */
 dpb_status dpb_config_repro(const dpb_config *config, struct dpb_str *line);
 
 /* ---- command line ---- */
