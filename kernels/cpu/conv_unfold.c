@@ -177,15 +177,23 @@ static dnnl_status_t run_block(const struct forward *f, int64_t first, float *wi
     return dnnl_success;
 }
 
-/* Every threads-th block: oneDNN takes one thread for a product inside of a parallel region. */
-static void run_blocks(void *ctx, int64_t thread, int64_t end)
+/* Every threads-th block, from block `part` on. */
+static dnnl_status_t run_part(const struct forward *f, int64_t part)
+{
+    float *windows = f->windows + part * windows_elements(f);
+
+    for (int64_t first = part * BLOCK; first < f->pixels; first += (int64_t)f->threads * BLOCK)
+        DNNL_TRY(run_block(f, first, windows));
+    return dnnl_success;
+}
+
+/* oneDNN takes one thread for a product inside of a parallel region. */
+static void run_parts(void *ctx, int64_t begin, int64_t end)
 {
     struct forward *f = ctx;
-    float *windows = f->windows + thread * windows_elements(f);
 
-    (void)end;
-    for (int64_t first = thread * BLOCK; first < f->pixels; first += (int64_t)f->threads * BLOCK) {
-        dnnl_status_t status = run_block(f, first, windows);
+    for (int64_t part = begin; part < end; part++) {
+        dnnl_status_t status = run_part(f, part);
 
         if (status != dnnl_success)
             f->status = (int)status;
@@ -212,7 +220,7 @@ static dpb_status run_forward(dpb_device *device, enum dpb_op op, const struct d
     f.weights = device->between.memory;
     f.windows = f.weights + weights;
     dpb_cpu_parallel(device->threads, (f.columns + 15) / 16, 1, turn_weights, &f);
-    dpb_cpu_each_thread(device->threads, run_blocks, &f);
+    dpb_cpu_parallel(device->threads, device->threads, 1, run_parts, &f);
     return checked((dnnl_status_t)f.status, op, args);
 }
 
