@@ -21,9 +21,9 @@ struct dpb_half_ops {
     void (*scale)(uint16_t *to, const uint16_t *from, float scale, int64_t count);
 };
 
-/* The variant in plain C, and the fastest one of this processor; `dtype` is bf16 or fp16. */
-const struct dpb_half_ops *dpb_half_portable(enum dpb_dtype dtype);
-const struct dpb_half_ops *dpb_half_fastest(enum dpb_dtype dtype);
+/* The variants that this processor can run, the fastest first; the last one is plain C, and behind
+ * it NULL. `dtype` is bf16 or fp16. */
+const struct dpb_half_ops *dpb_half_variant(enum dpb_dtype dtype, int index);
 
 static inline uint32_t dpb_half_bits_of(float value)
 {

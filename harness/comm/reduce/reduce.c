@@ -150,22 +150,22 @@ DEFINE_AT_ONCE(i64, uint64_t, float, IGNORE_SCALE)
     static void name##_join(uint16_t *own, const uint16_t *from, int64_t count, float own_scale,   \
                             float from_scale)                                                      \
     {                                                                                              \
-        dpb_half_fastest(dtype)->sum(own, own_scale, from, from_scale, NULL, count);               \
+        dpb_half_variant(dtype, 0)->sum(own, own_scale, from, from_scale, NULL, count);            \
     }                                                                                              \
                                                                                                    \
     static void name##_both(uint16_t *a, uint16_t *b, int64_t count, float a_scale, float b_scale) \
     {                                                                                              \
-        dpb_half_fastest(dtype)->sum(a, a_scale, b, b_scale, b, count);                            \
+        dpb_half_variant(dtype, 0)->sum(a, a_scale, b, b_scale, b, count);                         \
     }                                                                                              \
                                                                                                    \
     static void name##_set(uint16_t *sum, const uint16_t *x, int64_t count, float scale)           \
     {                                                                                              \
-        dpb_half_fastest(dtype)->scale(sum, x, scale, count);                                      \
+        dpb_half_variant(dtype, 0)->scale(sum, x, scale, count);                                   \
     }                                                                                              \
                                                                                                    \
     static void name##_add(uint16_t *sum, const uint16_t *x, int64_t count, float scale)           \
     {                                                                                              \
-        dpb_half_fastest(dtype)->sum(sum, 1, x, scale, NULL, count);                               \
+        dpb_half_variant(dtype, 0)->sum(sum, 1, x, scale, NULL, count);                            \
     }                                                                                              \
                                                                                                    \
     static bool name##_at_once(void *const *source, int source_count, void *const *output,         \

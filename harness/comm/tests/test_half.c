@@ -135,11 +135,30 @@ static void test_sums(void **state)
     for (int d = 0; d < 2; d++)
         for (size_t s = 0; s < sizeof(scales) / sizeof(scales[0]); s++)
             for (size_t c = 0; c < sizeof(counts) / sizeof(counts[0]); c++) {
-                check_variant(dtypes[d], dpb_half_portable(dtypes[d]), scales[s][0], scales[s][1],
-                              counts[c]);
-                check_variant(dtypes[d], dpb_half_fastest(dtypes[d]), scales[s][0], scales[s][1],
-                              counts[c]);
+                const struct dpb_half_ops *ops;
+                for (int v = 0; (ops = dpb_half_variant(dtypes[d], v)) != NULL; v++)
+                    check_variant(dtypes[d], ops, scales[s][0], scales[s][1], counts[c]);
             }
+}
+
+/* The fastest is for 16 elements where there is AVX-512, for 8 with AVX2; plain C is always there.
+ */
+static void test_variants(void **state)
+{
+    (void)state;
+    for (int d = 0; d < 2; d++) {
+        int count = 0;
+        while (dpb_half_variant(dtypes[d], count))
+            count++;
+        assert_in_range(count, 1, 3);
+        assert_string_equal(dpb_half_variant(dtypes[d], count - 1)->name, "portable");
+#if defined(__x86_64__)
+        if (__builtin_cpu_supports("avx512f"))
+            assert_string_equal(dpb_half_variant(dtypes[d], 0)->name, "avx512");
+        else if (__builtin_cpu_supports("avx2"))
+            assert_string_equal(dpb_half_variant(dtypes[d], 0)->name, "avx2");
+#endif
+    }
 }
 
 int main(void)
@@ -148,6 +167,7 @@ int main(void)
             cmocka_unit_test(test_every_number),
             cmocka_unit_test(test_every_boundary),
             cmocka_unit_test(test_sums),
+            cmocka_unit_test(test_variants),
     };
     return DPB_RUN_TESTS(tests);
 }
