@@ -102,7 +102,7 @@ static double choose(size_t n, size_t k)
 struct permutations {
     const double *values; /* of both sides */
     size_t count, base_count;
-    double sum, difference; /* of all; that was seen */
+    double sum, least; /* of all; the smallest difference that is as large as what was seen */
     double seen, all;
 };
 
@@ -115,7 +115,7 @@ static void permute(struct permutations *permutations, size_t from, size_t left,
                                   base_sum / (double)permutations->base_count;
 
         permutations->all++;
-        permutations->seen += difference >= permutations->difference - 1e-12;
+        permutations->seen += difference >= permutations->least;
         return;
     }
     for (size_t i = from; i + left <= permutations->count; i++)
@@ -126,8 +126,8 @@ static double permutation_p(const double *base, size_t base_count, const double 
                             size_t candidate_count, double difference)
 {
     const size_t count = base_count + candidate_count;
-    struct permutations permutations = {
-            .count = count, .base_count = base_count, .difference = difference};
+    struct permutations permutations = {.count = count, .base_count = base_count};
+    double largest = 1;
 
     if (choose(count, base_count) > PERMUTATIONS_MAX)
         return NAN;
@@ -136,8 +136,11 @@ static double permutation_p(const double *base, size_t base_count, const double 
         return NAN;
     memcpy(values, base, base_count * sizeof(*values));
     memcpy(values + base_count, candidate, candidate_count * sizeof(*values));
-    for (size_t i = 0; i < count; i++)
+    for (size_t i = 0; i < count; i++) {
         permutations.sum += values[i];
+        largest = fmax(largest, fabs(values[i]));
+    }
+    permutations.least = difference - 1e-12 * largest; /* sums in another order are rounded apart */
     permutations.values = values;
     permute(&permutations, 0, base_count, 0);
     free(values);

@@ -15,6 +15,8 @@
 #define BH_Q      0.10
 #define PER_MILLE 1000 /* counters that are means over steps are compared to three decimals */
 
+#define COUNTER_MAX 9e18 /* what an int64_t holds, a little less */
+
 /* ---- options ---- */
 
 bool dpb_gate_list_has(const char *list, const char *word)
@@ -390,25 +392,42 @@ static bool all_equal(const double *values, size_t count)
     return true;
 }
 
-static void to_counters(const double *values, size_t count, int64_t *counters)
+static void to_counters(const double *values, size_t count, double unit, int64_t *counters)
 {
     for (size_t i = 0; i < count; i++)
-        counters[i] = llround(values[i] * PER_MILLE);
+        counters[i] = llround(values[i] * unit);
 }
 
+static double largest(const double *values, size_t count)
+{
+    double most = 0;
+
+    for (size_t i = 0; i < count; i++)
+        most = fmax(most, fabs(values[i]));
+    return most;
+}
+
+/* To three decimals as long as an int64_t holds them; counters above are whole. */
 static void decide_exact(struct dpb_gate_finding *finding, const double *base, size_t base_count,
                          const double *candidate, size_t candidate_count, int64_t *counters)
 {
+    const double most = fmax(largest(base, base_count), largest(candidate, candidate_count));
+    const double unit = most * PER_MILLE < COUNTER_MAX ? PER_MILLE : 1;
+
     if (!all_equal(base, base_count) && finding->margin == 0) {
         conclude(finding, DPB_VERDICT_INCONCLUSIVE,
                  "runs of the baseline differ among themselves: give it a margin");
         return;
     }
-    to_counters(base, base_count, counters);
-    to_counters(candidate, candidate_count, counters + base_count);
+    if (!(most < COUNTER_MAX)) {
+        conclude(finding, DPB_VERDICT_ERROR, "%g is too large for a counter", most);
+        return;
+    }
+    to_counters(base, base_count, unit, counters);
+    to_counters(candidate, candidate_count, unit, counters + base_count);
     dpb_gate_decide_exact(counters, base_count, counters + base_count, candidate_count,
-                          llround(finding->margin * PER_MILLE), &finding->result);
-    finding->result.difference /= PER_MILLE;
+                          llround(fmin(finding->margin * unit, COUNTER_MAX)), &finding->result);
+    finding->result.difference /= unit;
     if (finding->result.verdict == DPB_VERDICT_FAIL)
         conclude(finding, DPB_VERDICT_FAIL, "it differs by %g, by %g it may",
                  finding->result.difference, finding->margin);

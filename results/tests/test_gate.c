@@ -272,6 +272,20 @@ static void test_equal_samples_are_not_a_difference(void **state)
     assert_true(isfinite(result.p_worse));
 }
 
+/* What was seen is one of the permutations: bytes and nanoseconds are rounded, too. */
+static void test_permutations_of_large_values(void **state)
+{
+    const double base[] = {31415926535.7, 31415926535.8, 31415926535.1};
+    const double candidate[] = {41415926535.0, 41415926535.8, 41415926535.4};
+    struct dpb_gate_rule rule = DPB_GATE_RULE_DEFAULT;
+    struct dpb_gate_result result;
+
+    (void)state;
+    rule.is_absolute = true;
+    dpb_gate_decide(base, 3, candidate, 3, &rule, &result);
+    assert_true(fabs(result.p_permutation - 0.05) < 1e-12);
+}
+
 static void test_exact_counters(void **state)
 {
     const int64_t base[] = {100, 100}, same[] = {100, 100, 100}, other[] = {100, 103};
@@ -416,6 +430,7 @@ int main(void)
             cmocka_unit_test(test_absolute_margin),
             cmocka_unit_test(test_pairs_see_through_drift),
             cmocka_unit_test(test_equal_samples_are_not_a_difference),
+            cmocka_unit_test(test_permutations_of_large_values),
             cmocka_unit_test(test_exact_counters),
             cmocka_unit_test(test_runs_and_effects_invert_each_other),
             cmocka_unit_test(test_false_alarms_are_as_rare_as_said),

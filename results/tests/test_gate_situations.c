@@ -332,6 +332,33 @@ static void test_an_injected_slow_down_fails(void **state)
     dpb_gate_set_release(&set);
 }
 
+/* Counters of any size differ, or are refused: one that does not fit must not look the same. */
+static void test_large_counters_still_differ(void **state)
+{
+    static const struct {
+        double base, candidate;
+        enum dpb_verdict verdict;
+    } cases[] = {{1e17, 1e17, DPB_VERDICT_PASS},
+                 {1e17, 2e17, DPB_VERDICT_FAIL},
+                 {1e19, 2e19, DPB_VERDICT_ERROR},
+                 {100, 100.5, DPB_VERDICT_FAIL}};
+    struct dpb_gate_options options = {.alpha = 0.05, .looks = 1, .gating = "wire-bytes"};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct dpb_gate_set base = {.price = NAN}, candidate = {.price = NAN};
+        struct dpb_gate_report report;
+
+        sample_side(&base, CELL, "wire-bytes", &cases[i].base, 1, true, ORDER_NONE);
+        sample_side(&candidate, CELL, "wire-bytes", &cases[i].candidate, 1, false, ORDER_NONE);
+        assert_int_equal(dpb_gate_compare(&base, &candidate, &options, &report), DPB_OK);
+        assert_int_equal(report.verdict, cases[i].verdict);
+        dpb_gate_report_release(&report);
+        dpb_gate_set_release(&base);
+        dpb_gate_set_release(&candidate);
+    }
+}
+
 /* dfinity/canbench PR#30: an absolute rule decides from zero. */
 static void test_absolute_margin_decides_from_zero(void **state)
 {
@@ -672,6 +699,7 @@ int main(void)
             cmocka_unit_test(test_nothing_and_renamed_are_errors),
             cmocka_unit_test(test_a_run_against_itself_is_an_error),
             cmocka_unit_test(test_an_injected_slow_down_fails),
+            cmocka_unit_test(test_large_counters_still_differ),
             cmocka_unit_test(test_absolute_margin_decides_from_zero),
             cmocka_unit_test(test_every_decision_names_what_it_could_have_found),
             cmocka_unit_test(test_calibrate_refuses_drift_and_few_runs),
