@@ -1,264 +1,421 @@
-/* Batch normalisation, whole and in halves, with ReLU and residual: our own loops over tiles of
- * ROWS rows and COLUMNS channels, which stay in the first cache level. Threads split channels where
- * something is summed, rows elsewhere: their number does not change a bit. The mask is a byte per
- * element, 0 or 1. */
+/* Batch normalisation, whole and in halves, with ReLU and residual: our own loops along rows, as
+ * they lie in memory, over STRIP channels, whose factors and sums stay in the first cache level.
+ * Threads split channels where something is summed, tiles of ROWS rows elsewhere: their number does
+ * not change a bit. `omp simd` says that an element needs no other one, in place too (dresidual may
+ * be dy). */
 #include <math.h>
 #include <string.h>
 
 #include "bf16.h"
 
-#define COLUMNS 256
-#define ROWS    16
-#define STRIP   2048  /* channels whose sums are kept at a time */
-#define GRAIN   16384 /* elements worth waking a thread for */
-
-struct tile {
-    int64_t at; /* of its first element */
-    int rows, columns;
-};
+#define STRIP 512
+#define ROWS  8     /* of a tile */
+#define GROUP 64    /* rows summed in fp32, before they are in double */
+#define GRAIN 16384 /* elements worth waking a thread for */
 
 static inline int at_most(int64_t left, int most)
 {
     return left < most ? (int)left : most;
 }
 
-/* Chan, Golub, LeVeque, "Updating formulae and a pairwise algorithm for computing sample
- * variances", 1979: tiles by themselves, merged. One pass over memory, and nothing cancels. The
- * rows before this tile are `before`. */
-DPB_CPU_LOOP merge_tile(const struct dpb_batchnorm_args *a, struct tile tile, int64_t before,
-                        double *mean, double *squares, bool bf16)
+static inline int64_t channels_of(const struct dpb_batchnorm_args *a)
 {
-    int64_t c = a->x.dim[a->x.rank - 1];
-    float tile_mean[COLUMNS] = {0}, tile_squares[COLUMNS] = {0};
-    float share = 1.0f / (float)tile.rows;
-    double part = (double)tile.rows / (double)(before + tile.rows), weight = (double)before * part;
+    return a->x.dim[a->x.rank - 1];
+}
 
-    for (int i = 0; i < tile.rows; i++)
-        for (int j = 0; j < tile.columns; j++)
-            tile_mean[j] += dpb_cpu_load(a->x.data, tile.at + i * c + j, bf16);
-    for (int j = 0; j < tile.columns; j++)
-        tile_mean[j] *= share;
-    for (int i = 0; i < tile.rows; i++) {
-        for (int j = 0; j < tile.columns; j++) {
-            float x = dpb_cpu_load(a->x.data, tile.at + i * c + j, bf16) - tile_mean[j];
+static inline int64_t rows_of(const struct dpb_batchnorm_args *a)
+{
+    return dpb_tensor_numel(&a->x) / channels_of(a);
+}
 
-            tile_squares[j] += x * x;
+/* ---- the mask: a byte for each tile and channel; bit 0 is the tile's last row, bit 1 the one
+ * before it, and so on ---- */
+
+static inline uint8_t *mask_of_tile(const struct dpb_batchnorm_args *a, int64_t row, int64_t column)
+{
+    return a->mask + row / ROWS * channels_of(a) + column;
+}
+
+DPB_CPU_LOOP mask_put(const struct dpb_batchnorm_args *a, int64_t row, int64_t column, int columns,
+                      const uint32_t *bits)
+{
+    uint8_t *mask = mask_of_tile(a, row, column);
+
+#pragma omp simd
+    for (int k = 0; k < columns; k++)
+        mask[k] = (uint8_t)bits[k];
+}
+
+DPB_CPU_LOOP mask_get(const struct dpb_batchnorm_args *a, int64_t row, int64_t column, int columns,
+                      uint32_t *bits)
+{
+    const uint8_t *mask = mask_of_tile(a, row, column);
+
+#pragma omp simd
+    for (int k = 0; k < columns; k++)
+        bits[k] = mask[k];
+}
+
+/* ---- statistics ----
+ *
+ * Chan, Golub, LeVeque, "Updating formulae and a pairwise algorithm for computing sample
+ * variances", 1979: some rows by themselves, merged with those before. One pass over memory, and
+ * nothing cancels. Rows of a tile are in registers, tiles merge in fp32, groups of them in double.
+ */
+
+/* Means of channels over some rows, and sums of squares above them. */
+struct moments {
+    float mean[STRIP], squares[STRIP];
+};
+
+struct double_moments {
+    double mean[STRIP], squares[STRIP];
+};
+
+/* `rows`, ROWS or 1, is a constant; `before` rows are in already. */
+DPB_CPU_LOOP merge_tile(const struct dpb_batchnorm_args *a, int64_t at, int rows, int columns,
+                        struct moments *group, int before, bool bf16)
+{
+    int64_t c = channels_of(a);
+    const void *x = a->x.data;
+    float part = (float)rows / (float)(before + rows), weight = (float)before * part;
+
+#pragma omp simd
+    for (int k = 0; k < columns; k++) {
+        float sum[2] = {0.0f, 0.0f}, squares[2] = {0.0f, 0.0f}, mean, step;
+
+#pragma GCC unroll 8
+        for (int r = 0; r < rows; r++)
+            sum[r % 2] += dpb_cpu_load(x, at + r * c + k, bf16);
+        mean = (sum[0] + sum[1]) * (1.0f / (float)rows);
+#pragma GCC unroll 8
+        for (int r = 0; r < rows; r++) {
+            float above = dpb_cpu_load(x, at + r * c + k, bf16) - mean;
+
+            squares[r % 2] += above * above;
         }
-    }
-    for (int j = 0; j < tile.columns; j++) {
-        double step = (double)tile_mean[j] - mean[j];
-
-        mean[j] += step * part;
-        squares[j] += (double)tile_squares[j] + step * step * weight;
+        step = mean - group->mean[k];
+        group->mean[k] += step * part;
+        group->squares[k] += squares[0] + squares[1] + step * step * weight;
     }
 }
 
-/* Channels, row by row, so that memory is read as it lies. */
+DPB_CPU_LOOP merge_group(struct double_moments *all, const struct moments *group, int columns,
+                         int64_t before, int rows)
+{
+    double part = (double)rows / (double)(before + rows), weight = (double)before * part;
+
+#pragma omp simd
+    for (int k = 0; k < columns; k++) {
+        double step = (double)group->mean[k] - all->mean[k];
+
+        all->mean[k] += step * part;
+        all->squares[k] += (double)group->squares[k] + step * step * weight;
+    }
+}
+
+/* Channels. */
 DPB_CPU_LOOP stats(void *ctx, int64_t begin, int64_t end, bool bf16)
 {
     const struct dpb_batchnorm_args *a = ctx;
-    int64_t c = a->x.dim[a->x.rank - 1], m = dpb_tensor_numel(&a->x) / c;
-    double mean[STRIP], squares[STRIP];
+    int64_t c = channels_of(a), m = rows_of(a);
 
-    for (int64_t k = begin; k < end; k += STRIP) {
-        int strip = at_most(end - k, STRIP);
+    for (int64_t column = begin; column < end; column += STRIP) {
+        int columns = at_most(end - column, STRIP);
+        struct double_moments all = {.mean = {0.0}};
+        struct moments group;
 
-        memset(mean, 0, sizeof(mean));
-        memset(squares, 0, sizeof(squares));
-        for (int64_t i0 = 0; i0 < m; i0 += ROWS) {
-            for (int j0 = 0; j0 < strip; j0 += COLUMNS) {
-                struct tile tile = {i0 * c + k + j0, at_most(m - i0, ROWS),
-                                    at_most(strip - j0, COLUMNS)};
+        for (int64_t row = 0; row < m; row += GROUP) {
+            int64_t at = row * c + column;
+            int rows = at_most(m - row, GROUP), r = 0;
 
-                merge_tile(a, tile, i0, mean + j0, squares + j0, bf16);
-            }
+            memset(group.mean, 0, (size_t)columns * sizeof(float));
+            memset(group.squares, 0, (size_t)columns * sizeof(float));
+            for (; r + ROWS <= rows; r += ROWS)
+                merge_tile(a, at + r * c, ROWS, columns, &group, r, bf16);
+            for (; r < rows; r++)
+                merge_tile(a, at + r * c, 1, columns, &group, r, bf16);
+            merge_group(&all, &group, columns, row, rows);
         }
-        for (int j = 0; j < strip; j++) {
-            a->save_mean[k + j] = (float)mean[j];
-            a->save_var[k + j] = (float)(squares[j] / (double)m);
+        for (int k = 0; k < columns; k++) {
+            a->save_mean[column + k] = (float)all.mean[k];
+            a->save_var[column + k] = (float)(all.squares[k] / (double)m);
         }
     }
 }
 DPB_CPU_BY_TYPE(stats)
 
-/* Rows. */
+/* ---- y = (x - mean) factor + shift ---- */
+
+struct line {
+    float mean[STRIP], factor[STRIP], shift[STRIP];
+};
+
+/* One row. Its bits of the mask are moved into `bits` from below. */
+DPB_CPU_LOOP apply_row(const struct dpb_batchnorm_args *a, int64_t at, int columns,
+                       const struct line *line, uint32_t *bits, bool residual, bool relu, bool bf16)
+{
+    const void *x = a->x.data, *other = a->residual.data;
+    void *to = a->y.data;
+
+#pragma omp simd
+    for (int k = 0; k < columns; k++) {
+        float y = (dpb_cpu_load(x, at + k, bf16) - line->mean[k]) * line->factor[k];
+
+        y += line->shift[k];
+        if (residual)
+            y += dpb_cpu_load(other, at + k, bf16);
+        if (relu) {
+            bits[k] = bits[k] << 1 | (y > 0.0f);
+            y = y > 0.0f ? y : 0.0f;
+        }
+        dpb_cpu_store(to, at + k, y, bf16);
+    }
+}
+
+/* Rows, from a tile's first one on. */
+DPB_CPU_LOOP apply_strip(const struct dpb_batchnorm_args *a, int64_t begin, int64_t end,
+                         int64_t column, int columns, const struct line *line, bool residual,
+                         bool relu, bool bf16)
+{
+    int64_t c = channels_of(a);
+    uint32_t bits[STRIP] = {0};
+
+    for (int64_t row = begin; row < end; row += ROWS) {
+        int rows = at_most(end - row, ROWS);
+
+        for (int r = 0; r < rows; r++)
+            apply_row(a, (row + r) * c + column, columns, line, bits, residual, relu, bf16);
+        if (relu && a->mask)
+            mask_put(a, row, column, columns, bits);
+    }
+}
+
+/* Tiles. */
 DPB_CPU_LOOP apply(void *ctx, int64_t begin, int64_t end, bool bf16)
 {
     const struct dpb_batchnorm_args *a = ctx;
-    int64_t c = a->x.dim[a->x.rank - 1];
-    uint8_t *mask = a->relu ? a->mask : NULL;
-    float factor[COLUMNS], mean[COLUMNS], shift[COLUMNS], y[COLUMNS];
-    float least = a->relu ? 0.0f : -INFINITY;
+    int64_t c = channels_of(a), m = rows_of(a), first = begin * ROWS;
+    int64_t last = end * ROWS < m ? end * ROWS : m;
+    bool residual = a->residual.data;
+    struct line line;
 
-    for (int64_t i0 = begin; i0 < end; i0 += ROWS) {
-        int rows = at_most(end - i0, ROWS);
+    for (int64_t column = 0; column < c; column += STRIP) {
+        int columns = at_most(c - column, STRIP);
 
-        for (int64_t j0 = 0; j0 < c; j0 += COLUMNS) {
-            int columns = at_most(c - j0, COLUMNS);
-
-            for (int j = 0; j < columns; j++) {
-                factor[j] = a->gamma[j0 + j] / sqrtf(a->save_var[j0 + j] + a->eps);
-                mean[j] = a->save_mean[j0 + j];
-                shift[j] = a->beta[j0 + j];
-            }
-            for (int i = 0; i < rows; i++) {
-                int64_t at = (i0 + i) * c + j0;
-
-                for (int j = 0; j < columns; j++)
-                    y[j] = (dpb_cpu_load(a->x.data, at + j, bf16) - mean[j]) * factor[j] + shift[j];
-                for (int j = 0; a->residual.data && j < columns; j++)
-                    y[j] += dpb_cpu_load(a->residual.data, at + j, bf16);
-                /* A loop of its own: bytes may alias everything. */
-                for (int j = 0; mask && j < columns; j++)
-                    mask[at + j] = y[j] > 0.0f;
-                for (int j = 0; j < columns; j++)
-                    dpb_cpu_store(a->y.data, at + j, y[j] > least ? y[j] : least, bf16);
-            }
+        for (int k = 0; k < columns; k++) {
+            line.mean[k] = a->save_mean[column + k];
+            line.factor[k] = a->gamma[column + k] / sqrtf(a->save_var[column + k] + a->eps);
+            line.shift[k] = a->beta[column + k];
         }
+        if (residual && a->relu)
+            apply_strip(a, first, last, column, columns, &line, true, true, bf16);
+        else if (residual)
+            apply_strip(a, first, last, column, columns, &line, true, false, bf16);
+        else if (a->relu)
+            apply_strip(a, first, last, column, columns, &line, false, true, bf16);
+        else
+            apply_strip(a, first, last, column, columns, &line, false, false, bf16);
     }
 }
 DPB_CPU_BY_TYPE(apply)
 
-/* dy where the mask lets it through. */
-static inline __attribute__((always_inline)) float masked_dy(const struct dpb_batchnorm_args *a,
-                                                             int64_t at, bool relu, bool bf16)
-{
-    float dy = dpb_cpu_load(a->dy.data, at, bf16); /* always: a condition before a load costs */
+/* ---- dbeta = sum dy, dgamma = sum dy (x - mean) rstd ---- */
 
-    return relu && !a->mask[at] ? 0.0f : dy;
+struct sums {
+    float mean[STRIP], dy[STRIP], dy_above[STRIP]; /* above: times x - mean */
+};
+
+struct double_sums {
+    double dy[STRIP], dy_above[STRIP];
+};
+
+/* dy where the mask lets it through. */
+static inline __attribute__((always_inline)) float masked(float dy, uint32_t bits, uint32_t bit)
+{
+    return bits & bit ? dy : 0.0f;
 }
 
-/* Adds a tile's sums of dy and of dy xhat; keeps dy for the residual. */
-DPB_CPU_LOOP add_tile(const struct dpb_batchnorm_args *a, struct tile tile, const float *mean,
-                      const float *rstd, float *sum, float *sum_xhat, bool relu, bool residual,
-                      bool bf16)
+/* One row, whose bit of the mask is `bit`; keeps dy for the residual. */
+DPB_CPU_LOOP sum_row(const struct dpb_batchnorm_args *a, int64_t at, int columns,
+                     struct sums *group, const uint32_t *bits, uint32_t bit, bool residual,
+                     bool relu, bool bf16)
 {
-    int64_t c = a->x.dim[a->x.rank - 1];
-    float dy[COLUMNS];
+    const void *x = a->x.data, *from = a->dy.data;
+    void *to = a->dresidual.data;
 
-    for (int i = 0; i < tile.rows; i++) {
-        int64_t at = tile.at + i * c;
+#pragma omp simd
+    for (int k = 0; k < columns; k++) {
+        float above = dpb_cpu_load(x, at + k, bf16) - group->mean[k];
+        float dy = dpb_cpu_load(from, at + k, bf16);
 
-        /* Loops of their own: dresidual may be dy. */
-        for (int j = 0; j < tile.columns; j++)
-            dy[j] = masked_dy(a, at + j, relu, bf16);
-        for (int j = 0; residual && j < tile.columns; j++)
-            dpb_cpu_store(a->dresidual.data, at + j, dy[j], bf16);
-        for (int j = 0; j < tile.columns; j++) {
-            sum[j] += dy[j];
-            sum_xhat[j] += dy[j] * ((dpb_cpu_load(a->x.data, at + j, bf16) - mean[j]) * rstd[j]);
+        if (relu)
+            dy = masked(dy, bits[k], bit);
+        if (residual)
+            dpb_cpu_store(to, at + k, dy, bf16);
+        group->dy[k] += dy;
+        group->dy_above[k] += dy * above;
+    }
+}
+
+/* Rows, from a tile's first one on. */
+DPB_CPU_LOOP sum_group(const struct dpb_batchnorm_args *a, int64_t begin, int64_t end,
+                       int64_t column, int columns, struct sums *group, bool residual, bool relu,
+                       bool bf16)
+{
+    int64_t c = channels_of(a);
+    uint32_t bits[STRIP];
+
+    memset(group->dy, 0, (size_t)columns * sizeof(float));
+    memset(group->dy_above, 0, (size_t)columns * sizeof(float));
+    for (int64_t row = begin; row < end; row += ROWS) {
+        int rows = at_most(end - row, ROWS);
+
+        if (relu)
+            mask_get(a, row, column, columns, bits);
+        for (int r = 0; r < rows; r++)
+            sum_row(a, (row + r) * c + column, columns, group, bits, UINT32_C(1) << (rows - 1 - r),
+                    residual, relu, bf16);
+    }
+}
+
+DPB_CPU_LOOP sum_strip(const struct dpb_batchnorm_args *a, int64_t column, int columns,
+                       struct double_sums *all, bool residual, bool relu, bool bf16)
+{
+    int64_t m = rows_of(a);
+    struct sums group;
+
+    memcpy(group.mean, a->save_mean + column, (size_t)columns * sizeof(float));
+    for (int64_t row = 0; row < m; row += GROUP) {
+        int rows = at_most(m - row, GROUP);
+
+        sum_group(a, row, row + rows, column, columns, &group, residual, relu, bf16);
+#pragma omp simd
+        for (int k = 0; k < columns; k++) {
+            all->dy[k] += (double)group.dy[k];
+            all->dy_above[k] += (double)group.dy_above[k];
         }
     }
 }
 
-/* Channels, row by row, so that memory is read as it lies. Sums of ROWS rows each, then their sum:
- * the rounding error of a long column grows with the root of the rows' number only. */
+/* Channels. */
 DPB_CPU_LOOP bwd_sums(void *ctx, int64_t begin, int64_t end, bool bf16)
 {
     const struct dpb_batchnorm_args *a = ctx;
-    int64_t c = a->x.dim[a->x.rank - 1], m = dpb_tensor_numel(&a->x) / c;
-    float rstd[STRIP], part[2][COLUMNS];
+    bool residual = a->residual.data;
 
-    for (int64_t k = begin; k < end; k += STRIP) {
-        int strip = at_most(end - k, STRIP);
-        float *sum = a->dbeta + k, *sum_xhat = a->dgamma + k;
-        const float *mean = a->save_mean + k;
+    for (int64_t column = begin; column < end; column += STRIP) {
+        int columns = at_most(end - column, STRIP);
+        struct double_sums all = {.dy = {0.0}};
 
-        memset(sum, 0, (size_t)strip * sizeof(float));
-        memset(sum_xhat, 0, (size_t)strip * sizeof(float));
-        for (int j = 0; j < strip; j++)
-            rstd[j] = 1.0f / sqrtf(a->save_var[k + j] + a->eps);
-        for (int64_t i0 = 0; i0 < m; i0 += ROWS) {
-            for (int j0 = 0; j0 < strip; j0 += COLUMNS) {
-                struct tile tile = {i0 * c + k + j0, at_most(m - i0, ROWS),
-                                    at_most(strip - j0, COLUMNS)};
+        if (residual && a->relu)
+            sum_strip(a, column, columns, &all, true, true, bf16);
+        else if (residual)
+            sum_strip(a, column, columns, &all, true, false, bf16);
+        else if (a->relu)
+            sum_strip(a, column, columns, &all, false, true, bf16);
+        else
+            sum_strip(a, column, columns, &all, false, false, bf16);
+        for (int k = 0; k < columns; k++) {
+            double rstd = 1.0 / sqrt((double)a->save_var[column + k] + (double)a->eps);
 
-                memset(part, 0, sizeof(part));
-                if (a->relu && a->residual.data)
-                    add_tile(a, tile, mean + j0, rstd + j0, part[0], part[1], true, true, bf16);
-                else if (a->relu)
-                    add_tile(a, tile, mean + j0, rstd + j0, part[0], part[1], true, false, bf16);
-                else if (a->residual.data)
-                    add_tile(a, tile, mean + j0, rstd + j0, part[0], part[1], false, true, bf16);
-                else
-                    add_tile(a, tile, mean + j0, rstd + j0, part[0], part[1], false, false, bf16);
-                for (int j = 0; j < tile.columns; j++) {
-                    sum[j0 + j] += part[0][j];
-                    sum_xhat[j0 + j] += part[1][j];
-                }
-            }
+            a->dbeta[column + k] = (float)all.dy[k];
+            a->dgamma[column + k] = (float)(all.dy_above[k] * rstd);
         }
     }
 }
 DPB_CPU_BY_TYPE(bwd_sums)
 
-/* dx = factor (dy - mean_dy - (x - mean) slope) */
-DPB_CPU_LOOP gradient_tile(const struct dpb_batchnorm_args *a, struct tile tile,
-                           const float *factor, const float *mean_dy, const float *mean,
-                           const float *slope, bool relu, bool bf16)
+/* ---- dx = factor (dy - mean_dy - (x - mean) slope) ---- */
+
+struct gradient {
+    float factor[STRIP], mean_dy[STRIP], mean[STRIP], slope[STRIP];
+};
+
+DPB_CPU_LOOP gradient_row(const struct dpb_batchnorm_args *a, int64_t at, int columns,
+                          const struct gradient *g, const uint32_t *bits, uint32_t bit, bool relu,
+                          bool bf16)
 {
-    int64_t c = a->x.dim[a->x.rank - 1];
+    const void *x = a->x.data, *from = a->dy.data;
+    void *to = a->dx.data;
 
-    for (int i = 0; i < tile.rows; i++) {
-        for (int j = 0; j < tile.columns; j++) {
-            int64_t at = tile.at + i * c + j;
-            float x = dpb_cpu_load(a->x.data, at, bf16) - mean[j];
+#pragma omp simd
+    for (int k = 0; k < columns; k++) {
+        float above = dpb_cpu_load(x, at + k, bf16) - g->mean[k];
+        float dy = dpb_cpu_load(from, at + k, bf16);
 
-            dpb_cpu_store(a->dx.data, at,
-                          factor[j] * (masked_dy(a, at, relu, bf16) - mean_dy[j] - x * slope[j]),
-                          bf16);
-        }
+        if (relu)
+            dy = masked(dy, bits[k], bit);
+        dpb_cpu_store(to, at + k, g->factor[k] * (dy - g->mean_dy[k] - above * g->slope[k]), bf16);
     }
 }
 
-/* Rows. */
+/* Rows, from a tile's first one on. */
+DPB_CPU_LOOP gradient_strip(const struct dpb_batchnorm_args *a, int64_t begin, int64_t end,
+                            int64_t column, int columns, const struct gradient *g, bool relu,
+                            bool bf16)
+{
+    int64_t c = channels_of(a);
+    uint32_t bits[STRIP];
+
+    for (int64_t row = begin; row < end; row += ROWS) {
+        int rows = at_most(end - row, ROWS);
+
+        if (relu)
+            mask_get(a, row, column, columns, bits);
+        for (int r = 0; r < rows; r++)
+            gradient_row(a, (row + r) * c + column, columns, g, bits, UINT32_C(1) << (rows - 1 - r),
+                         relu, bf16);
+    }
+}
+
+/* Tiles. */
 DPB_CPU_LOOP bwd_apply(void *ctx, int64_t begin, int64_t end, bool bf16)
 {
     const struct dpb_batchnorm_args *a = ctx;
-    int64_t c = a->x.dim[a->x.rank - 1];
+    int64_t c = channels_of(a), m = rows_of(a), first = begin * ROWS;
+    int64_t last = end * ROWS < m ? end * ROWS : m;
     float share = (float)(1.0 / a->count);
-    float factor[COLUMNS], mean_dy[COLUMNS], mean[COLUMNS], slope[COLUMNS];
+    struct gradient g;
 
-    for (int64_t i0 = begin; i0 < end; i0 += ROWS) {
-        for (int64_t j0 = 0; j0 < c; j0 += COLUMNS) {
-            struct tile tile = {i0 * c + j0, at_most(end - i0, ROWS), at_most(c - j0, COLUMNS)};
+    for (int64_t column = 0; column < c; column += STRIP) {
+        int columns = at_most(c - column, STRIP);
 
-            for (int j = 0; j < tile.columns; j++) {
-                float rstd = 1.0f / sqrtf(a->save_var[j0 + j] + a->eps);
+        for (int k = 0; k < columns; k++) {
+            float rstd = 1.0f / sqrtf(a->save_var[column + k] + a->eps);
 
-                factor[j] = a->gamma[j0 + j] * rstd;
-                mean_dy[j] = a->dbeta[j0 + j] * share;
-                mean[j] = a->save_mean[j0 + j];
-                slope[j] = a->dgamma[j0 + j] * share * rstd;
-            }
-            if (a->relu)
-                gradient_tile(a, tile, factor, mean_dy, mean, slope, true, bf16);
-            else
-                gradient_tile(a, tile, factor, mean_dy, mean, slope, false, bf16);
+            g.factor[k] = a->gamma[column + k] * rstd;
+            g.mean_dy[k] = a->dbeta[column + k] * share;
+            g.mean[k] = a->save_mean[column + k];
+            g.slope[k] = a->dgamma[column + k] * share * rstd;
         }
+        if (a->relu)
+            gradient_strip(a, first, last, column, columns, &g, true, bf16);
+        else
+            gradient_strip(a, first, last, column, columns, &g, false, bf16);
     }
 }
 DPB_CPU_BY_TYPE(bwd_apply)
 
 static void run(dpb_device *device, enum dpb_op op, struct dpb_batchnorm_args *a)
 {
-    int64_t c = a->x.dim[a->x.rank - 1], m = dpb_tensor_numel(&a->x) / c;
-    int64_t by_channel = GRAIN / m + 16, by_row = GRAIN / c + 1;
+    int64_t c = channels_of(a), m = rows_of(a), tiles = (m + ROWS - 1) / ROWS;
+    int64_t by_channel = GRAIN / m + 16, by_tile = GRAIN / (c * ROWS) + 1;
     bool bf16 = a->x.dtype == DPB_BF16;
 
     if (op == DPB_OP_BATCHNORM_STATS)
         dpb_cpu_parallel(device->threads, c, by_channel, bf16 ? stats_bf16 : stats_f32, a);
     else if (op == DPB_OP_BATCHNORM_APPLY)
-        dpb_cpu_parallel(device->threads, m, by_row, bf16 ? apply_bf16 : apply_f32, a);
+        dpb_cpu_parallel(device->threads, tiles, by_tile, bf16 ? apply_bf16 : apply_f32, a);
     else if (op == DPB_OP_BATCHNORM_BWD_SUMS)
         dpb_cpu_parallel(device->threads, c, by_channel, bf16 ? bwd_sums_bf16 : bwd_sums_f32, a);
     else
-        dpb_cpu_parallel(device->threads, m, by_row, bf16 ? bwd_apply_bf16 : bwd_apply_f32, a);
+        dpb_cpu_parallel(device->threads, tiles, by_tile, bf16 ? bwd_apply_bf16 : bwd_apply_f32, a);
 }
 
 static void update_running(const struct dpb_batchnorm_args *args)
 {
-    int64_t c = args->x.dim[args->x.rank - 1], m = dpb_tensor_numel(&args->x) / c;
+    int64_t c = channels_of(args), m = rows_of(args);
     float keep = 1.0f - args->momentum;
     float unbiased = args->momentum * (float)((double)m / (double)(m - 1));
 
@@ -273,7 +430,7 @@ dpb_status dpb_cpu_batchnorm(dpb_device *device, enum dpb_op op, const void *arg
     struct dpb_batchnorm_args a = *(const struct dpb_batchnorm_args *)args;
 
     if (op == DPB_OP_BATCHNORM_BWD) {
-        a.count = (double)(dpb_tensor_numel(&a.x) / a.x.dim[a.x.rank - 1]);
+        a.count = (double)rows_of(&a);
         run(device, DPB_OP_BATCHNORM_BWD_SUMS, &a);
         run(device, DPB_OP_BATCHNORM_BWD_APPLY, &a);
     } else if (op == DPB_OP_BATCHNORM_FWD && a.training) {

@@ -147,8 +147,8 @@ struct batchnorm_case {
 };
 
 static const struct batchnorm_case batchnorm_cases[] = {
-        {4, {4, 12, 12, 64}}, {4, {2, 7, 7, 33}}, {4, {1, 5, 3, 1}},
-        {4, {2, 1, 1, 16}},   {2, {37, 20}},      {4, {3, 9, 11, 130}},
+        {4, {4, 12, 12, 64}}, {4, {2, 7, 7, 33}},   {4, {1, 5, 3, 1}}, {4, {2, 1, 1, 16}},
+        {2, {37, 20}},        {4, {3, 9, 11, 130}}, {2, {70, 515}},
 };
 
 struct batchnorm_data {
@@ -158,10 +158,12 @@ struct batchnorm_data {
     struct dpb_batchnorm_args args;
 };
 
-static void batchnorm_open(struct batchnorm_data *d, const struct batchnorm_case *s, bool relu)
+static void batchnorm_open(struct batchnorm_data *d, const struct batchnorm_case *s, bool relu,
+                           bool residual)
 {
     struct dpb_tensor shape = {.dtype = DPB_F32, .rank = s->rank};
-    struct dpb_tensor *tensors[] = {&d->args.x, &d->args.y, &d->args.dy, &d->args.dx};
+    struct dpb_tensor *tensors[] = {&d->args.x,  &d->args.y,        &d->args.dy,
+                                    &d->args.dx, &d->args.residual, &d->args.dresidual};
     float **channels[] = {&d->args.dgamma,    &d->args.dbeta,    &d->args.running_mean,
                           &d->args.save_mean, &d->args.save_var, &d->args.running_var};
 
@@ -178,7 +180,7 @@ static void batchnorm_open(struct batchnorm_data *d, const struct batchnorm_case
                                           .momentum = 0.1f,
                                           .training = true,
                                           .relu = relu};
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < (residual ? 6 : 4); i++) {
         *tensors[i] = shape;
         tensors[i]->data = op_data_f32(&d->data, d->numel);
     }
@@ -203,12 +205,13 @@ static void check_batchnorm_op(struct batchnorm_data *d, enum dpb_op op, dpb_dev
     op_bf16_compare(on, op, &twin, &d->args, parts, count);
 }
 
-static void check_batchnorm(const struct batchnorm_case *s, bool relu, dpb_device *on)
+static void check_batchnorm(const struct batchnorm_case *s, bool relu, bool residual,
+                            dpb_device *on)
 {
     struct batchnorm_data d;
     uint8_t *mask;
 
-    batchnorm_open(&d, s, relu);
+    batchnorm_open(&d, s, relu, residual);
     mask = op_data_bytes(&d.data, (size_t)d.numel);
     {
         const struct op_part fwd[] = {
@@ -222,6 +225,7 @@ static void check_batchnorm(const struct batchnorm_case *s, bool relu, dpb_devic
                  .ulps = 2.0 * d.terms},
                 {OP_FLOATS(dpb_batchnorm_args, save_var, d.c), .use = OP_WRITES,
                  .ulps = 2.0 * d.terms},
+                {OP_TENSOR(dpb_batchnorm_args, residual), .use = OP_READS},
         };
         const struct op_part bwd[] = {
                 {OP_TENSOR(dpb_batchnorm_args, x), .use = OP_READS},
@@ -231,27 +235,31 @@ static void check_batchnorm(const struct batchnorm_case *s, bool relu, dpb_devic
                  .ulps = d.terms * (double)d.m},
                 {OP_FLOATS(dpb_batchnorm_args, dbeta, d.c), .use = OP_WRITES,
                  .ulps = d.terms * (double)d.m},
+                {OP_TENSOR(dpb_batchnorm_args, dresidual), .use = OP_WRITES},
         };
+        int without = residual ? 0 : 1; /* the last ones */
 
-        check_batchnorm_op(&d, DPB_OP_BATCHNORM_FWD, on, mask, fwd, PART_COUNT(fwd));
-        check_batchnorm_op(&d, DPB_OP_BATCHNORM_BWD, on, mask, bwd, PART_COUNT(bwd));
+        check_batchnorm_op(&d, DPB_OP_BATCHNORM_FWD, on, mask, fwd, PART_COUNT(fwd) - without);
+        check_batchnorm_op(&d, DPB_OP_BATCHNORM_BWD, on, mask, bwd, PART_COUNT(bwd) - without);
         d.args.training = false;
         /* the standard deviation is at least sqrt(eps): |y| is below 80 */
         check_batchnorm_op(&d, DPB_OP_BATCHNORM_FWD, on, NULL,
                            (const struct op_part[]){fwd[0],
                                                     {OP_TENSOR(dpb_batchnorm_args, y),
-                                                     .use = OP_WRITES, .ulps = 8.0 * 80.0}},
-                           2);
+                                                     .use = OP_WRITES, .ulps = 8.0 * 80.0},
+                                                    fwd[PART_COUNT(fwd) - 1]},
+                           3 - without);
     }
     op_data_release(&d.data);
 }
 
-static void check_batchnorm_halves(const struct batchnorm_case *s, bool relu, dpb_device *on)
+static void check_batchnorm_halves(const struct batchnorm_case *s, bool relu, bool residual,
+                                   dpb_device *on)
 {
     struct batchnorm_data d;
     uint8_t *mask;
 
-    batchnorm_open(&d, s, relu);
+    batchnorm_open(&d, s, relu, residual);
     mask = op_data_bytes(&d.data, (size_t)d.numel);
     {
         const struct op_part x = {OP_TENSOR(dpb_batchnorm_args, x), .use = OP_READS};
@@ -266,6 +274,7 @@ static void check_batchnorm_halves(const struct batchnorm_case *s, bool relu, dp
         const struct op_part apply[] = {
                 x,
                 {OP_TENSOR(dpb_batchnorm_args, y), .use = OP_WRITES, .ulps = 8.0 * d.terms},
+                {OP_TENSOR(dpb_batchnorm_args, residual), .use = OP_READS},
         };
         const struct op_part sums[] = {
                 x,
@@ -274,6 +283,7 @@ static void check_batchnorm_halves(const struct batchnorm_case *s, bool relu, dp
                  .ulps = d.terms * (double)d.m},
                 {OP_FLOATS(dpb_batchnorm_args, dbeta, d.c), .use = OP_WRITES,
                  .ulps = d.terms * (double)d.m},
+                {OP_TENSOR(dpb_batchnorm_args, dresidual), .use = OP_WRITES},
         };
         const struct op_part gradient[] = {
                 x,
@@ -281,9 +291,13 @@ static void check_batchnorm_halves(const struct batchnorm_case *s, bool relu, dp
                 {OP_TENSOR(dpb_batchnorm_args, dx), .use = OP_WRITES, .ulps = 16.0 * d.terms},
         };
 
+        int without = residual ? 0 : 1; /* the last ones */
+
         check_batchnorm_op(&d, DPB_OP_BATCHNORM_STATS, on, mask, stats, PART_COUNT(stats));
-        check_batchnorm_op(&d, DPB_OP_BATCHNORM_APPLY, on, mask, apply, PART_COUNT(apply));
-        check_batchnorm_op(&d, DPB_OP_BATCHNORM_BWD_SUMS, on, mask, sums, PART_COUNT(sums));
+        check_batchnorm_op(&d, DPB_OP_BATCHNORM_APPLY, on, mask, apply,
+                           PART_COUNT(apply) - without);
+        check_batchnorm_op(&d, DPB_OP_BATCHNORM_BWD_SUMS, on, mask, sums,
+                           PART_COUNT(sums) - without);
         check_batchnorm_op(&d, DPB_OP_BATCHNORM_BWD_APPLY, on, mask, gradient,
                            PART_COUNT(gradient));
     }
@@ -294,9 +308,11 @@ static void test_batchnorm(void **state)
 {
     (void)state;
     for (int i = 0; i < PART_COUNT(batchnorm_cases); i++) {
-        for (int run = 0; run < 4; run++) {
-            check_batchnorm(&batchnorm_cases[i], run % 2, cpu_pair[run / 2]);
-            check_batchnorm_halves(&batchnorm_cases[i], run % 2, cpu_pair[run / 2]);
+        for (int run = 0; run < 8; run++) {
+            bool relu = run & 1, residual = run & 2;
+
+            check_batchnorm(&batchnorm_cases[i], relu, residual, cpu_pair[run / 4]);
+            check_batchnorm_halves(&batchnorm_cases[i], relu, residual, cpu_pair[run / 4]);
         }
     }
 }

@@ -352,8 +352,8 @@ struct batchnorm_case {
 };
 
 static const struct batchnorm_case batchnorm_cases[] = {
-        {4, {4, 12, 12, 64}}, {4, {2, 7, 7, 33}}, {4, {1, 5, 3, 1}},
-        {4, {2, 1, 1, 16}},   {2, {37, 20}},      {4, {3, 9, 11, 130}},
+        {4, {4, 12, 12, 64}}, {4, {2, 7, 7, 33}},   {4, {1, 5, 3, 1}}, {4, {2, 1, 1, 16}},
+        {2, {37, 20}},        {4, {3, 9, 11, 130}}, {2, {70, 515}},
 };
 
 /* Outputs of one run: y, dx, mask; running and saved mean and variance, dgamma, dbeta. */
@@ -560,6 +560,28 @@ static void test_batchnorm(void **state)
             check_batchnorm_halves(&batchnorm_cases[i], relu, residual);
         }
     }
+}
+
+static void test_batchnorm_threads_change_no_bit(void **state)
+{
+    static const struct batchnorm_case shape = {2, {70, 515}}; /* work for two, in odd parts */
+    struct batchnorm_data d;
+
+    (void)state;
+    batchnorm_open(&d, &shape);
+    d.has_residual = true;
+    for (int run = 0; run < 2; run++) {
+        struct dpb_batchnorm_args args = batchnorm_args(&d, run, true);
+
+        assert_int_equal(dpb_op_launch(cpu_pair[run], DPB_OP_BATCHNORM_FWD, &args, NULL), DPB_OK);
+        assert_int_equal(dpb_op_launch(cpu_pair[run], DPB_OP_BATCHNORM_BWD, &args, NULL), DPB_OK);
+    }
+    for (int i = 2; i < 6; i++)
+        assert_memory_equal(d.out[0].channel[i], d.out[1].channel[i], (size_t)d.c * sizeof(float));
+    assert_memory_equal(d.out[0].y, d.out[1].y, (size_t)d.numel * sizeof(float));
+    assert_memory_equal(d.out[0].dx, d.out[1].dx, (size_t)d.numel * sizeof(float));
+    assert_memory_equal(d.out[0].dresidual, d.out[1].dresidual, (size_t)d.numel * sizeof(float));
+    op_data_release(&d.data);
 }
 
 /* dresidual may be dy itself. */
@@ -1024,6 +1046,8 @@ int main(void)
             cmocka_unit_test_setup_teardown(test_matmul, cpu_pair_open, cpu_pair_close),
             cmocka_unit_test_setup_teardown(test_pool, cpu_pair_open, cpu_pair_close),
             cmocka_unit_test_setup_teardown(test_batchnorm, cpu_pair_open, cpu_pair_close),
+            cmocka_unit_test_setup_teardown(test_batchnorm_threads_change_no_bit, cpu_pair_open,
+                                            cpu_pair_close),
             cmocka_unit_test_setup_teardown(test_batchnorm_residual_in_place, cpu_pair_open,
                                             cpu_pair_close),
             cmocka_unit_test_setup_teardown(test_batchnorm_statistics_do_not_cancel, cpu_pair_open,
