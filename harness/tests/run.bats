@@ -343,6 +343,18 @@ END
     assert_json "$(records_file)" 'd[0]["config"]["threads_per_rank"]' 1
 }
 
+@test "fewer threads than were asked for are refused: oneDNN would leave out their part" {
+    OMP_THREAD_LIMIT=1 run "$DPBENCH" run "${quick[@]}" --ranks 1 --threads-per-rank 2 -o limited
+    assert_exit 3
+    assert_output "OpenMP gives 1 of 2 threads to a rank"
+    assert_output "unset OMP_THREAD_LIMIT"
+    OMP_THREAD_LIMIT=1 run "$DPBENCH" run "${quick[@]}" --ranks 1 --threads-per-rank 1 -o one
+    assert_exit 0
+    OMP_DYNAMIC=true run "$DPBENCH" verify --workload mnist-mlp --data synthetic --ranks 1 \
+        --threads-per-rank 2 --batch-per-rank 64
+    assert_exit 0
+}
+
 @test "memory is predicted before and measured after" {
     dpbench run "${quick[@]}" --ranks 2 -o out
     assert_exit 0

@@ -16,6 +16,11 @@ typedef void (*dpb_cpu_body)(void *ctx, int64_t begin, int64_t end);
  * before every operator, because OpenMP keeps the number per thread. */
 void dpb_cpu_threads_set(int threads);
 
+/* How many threads a region gets that asks for `threads`: fewer with OMP_THREAD_LIMIT or
+ * OMP_MAX_ACTIVE_LEVELS. oneDNN 2.6 then leaves out the parts of the others. Turns off OMP_DYNAMIC,
+ * which may give fewer at any time. */
+int dpb_cpu_threads_given(int threads);
+
 /* Has OMP_PROC_BIND or OMP_PLACES made OpenMP bind its threads itself? */
 bool dpb_cpu_threads_bound_by_openmp(void);
 

@@ -86,9 +86,10 @@ static void close_device(dpb_device *device)
 
 /* OpenMP has read its environment already; the variables are for processes that this one starts. A
  * second pool that spins on this rank's core would cost a factor (cpu.md: 6 to 40). */
-static void settle_openmp(int threads)
+static dpb_status settle_openmp(int threads)
 {
     char text[16];
+    int given;
 
     snprintf(text, sizeof(text), "%d", threads);
     setenv("OMP_NUM_THREADS", text, 1);
@@ -99,6 +100,13 @@ static void settle_openmp(int threads)
         dpb_warn("cpu: OMP_PROC_BIND makes OpenMP bind threads to cores of its own choice");
         dpb_log_hint("unset OMP_PROC_BIND and OMP_PLACES; binding is this program's option");
     }
+    given = dpb_cpu_threads_given(threads);
+    if (given == threads)
+        return DPB_OK;
+    dpb_error("cpu: OpenMP gives %d of %d threads to a rank", given, threads);
+    dpb_log_hint("unset OMP_THREAD_LIMIT and OMP_MAX_ACTIVE_LEVELS, or use --threads-per-rank %d",
+                 given);
+    return DPB_ERR_UNAVAILABLE;
 }
 
 static dpb_status engine_error(dnnl_status_t status)
@@ -133,7 +141,7 @@ static dpb_status open_device(const struct dpb_device_config *config, dpb_device
         device->options = *(const struct dpb_device_cpu_options *)config->options;
     device->has_avx512 = has_isa(dnnl_cpu_isa_avx512_core);
     pthread_mutex_init(&device->lock, NULL);
-    settle_openmp(config->threads);
+    DPB_TRY_GOTO(st, settle_openmp(config->threads), err_device);
     DPB_TRY_GOTO(st, dpb_cpu_binding_open(&device->binding, config), err_device);
 
     status = dnnl_engine_create(&device->engine, dnnl_cpu, 0);

@@ -11,6 +11,7 @@ extern int omp_get_thread_num(void);
 extern int omp_get_num_threads(void);
 extern int omp_get_proc_bind(void);
 extern void omp_set_num_threads(int threads);
+extern void omp_set_dynamic(int dynamic);
 
 static _Thread_local int threads_set;
 
@@ -72,4 +73,19 @@ void dpb_cpu_parallel(int threads, int64_t count, int64_t grain, dpb_cpu_body bo
 void dpb_cpu_each_thread(int threads, dpb_cpu_body body, void *ctx)
 {
     dpb_cpu_parallel(threads, threads, 1, body, ctx);
+}
+
+static void count_part(void *ctx, int64_t begin, int64_t end)
+{
+    (void)begin, (void)end;
+    atomic_fetch_add_explicit((atomic_int *)ctx, 1, memory_order_relaxed);
+}
+
+int dpb_cpu_threads_given(int threads)
+{
+    atomic_int given = 0;
+
+    omp_set_dynamic(0);
+    dpb_cpu_each_thread(threads, count_part, &given);
+    return atomic_load_explicit(&given, memory_order_relaxed);
 }
