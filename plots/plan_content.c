@@ -179,10 +179,9 @@ static void add_name(const dpb_json *plan, size_t index, struct dpb_document *do
 
 static void add_strategy(const dpb_json *row, struct dpb_document *document)
 {
-    const char *bucket = plan_text(row, "bucket");
     struct dpb_str cell = {0};
 
-    dpb_str_appendf(&cell, "%s%s%s", plan_text(row, "strategy"), bucket[0] ? " " : "", bucket);
+    plan_strategy_name(row, &cell);
     dpb_document_take(document, &cell);
 }
 

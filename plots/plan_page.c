@@ -27,6 +27,16 @@ const char *plan_text(const dpb_json *object, const char *key)
     return dpb_json_as_string(dpb_json_get(object, key), "");
 }
 
+void plan_strategy_name(const dpb_json *option, struct dpb_str *out)
+{
+    static const char *const more[] = {"bucket", "settings"};
+
+    dpb_str_append(out, plan_text(option, "strategy"));
+    for (size_t m = 0; m < sizeof(more) / sizeof(more[0]); m++)
+        if (plan_text(option, more[m])[0])
+            dpb_str_appendf(out, " %s", plan_text(option, more[m]));
+}
+
 struct plan_unit plan_time_unit(const dpb_json *plan)
 {
     const dpb_json *options = dpb_json_get(plan, "options");
@@ -130,18 +140,33 @@ out:
 
 #define COLUMNS 8
 
+/* "horovod fp16" of "horovod compression=fp16": the line has no room for names. */
+static void append_values(const dpb_json *option, struct dpb_str *out)
+{
+    struct dpb_str name = {0};
+
+    plan_strategy_name(option, &name);
+    for (const char *word = name.failed ? NULL : name.text; word; word = strchr(word, ' ')) {
+        const char *text = word + strspn(word, " ");
+        const char *value = text + strcspn(text, "= ");
+
+        dpb_str_append(out, out->length > 0 ? " " : "");
+        word = *value == '=' ? value + 1 : text;
+        dpb_str_appendf(out, "%.*s", (int)strcspn(word, " "), word);
+    }
+    dpb_str_release(&name);
+}
+
 /* The chosen option has an asterisk. */
 static void option_cells(const dpb_json *option, bool is_chosen, struct plan_unit unit,
                          struct dpb_str cell[COLUMNS])
 {
-    const char *bucket = plan_text(option, "bucket");
     const double cost = plan_number(option, "cost");
 
     dpb_str_appendf(&cell[0], "%s%s", is_chosen ? "* " : "  ", plan_text(option, "machine"));
     dpb_str_appendf(&cell[1], "%lld",
                     (long long)dpb_json_as_int(dpb_json_get(option, "accelerators"), 0));
-    dpb_str_appendf(&cell[2], "%s%s%s", plan_text(option, "strategy"), bucket[0] ? " " : "",
-                    bucket);
+    append_values(option, &cell[2]);
     dpb_view_ms(plan_number(option, "step_ns"), &cell[3]);
     dpb_view_percent(plan_number(option, "efficiency"), &cell[4]);
     dpb_view_rate(plan_number(option, "wall_s") / unit.seconds, &cell[5]);

@@ -16,6 +16,8 @@ struct plan_unit plan_time_unit(const dpb_json *plan);
 /* NaN where the value is absent. */
 double plan_number(const dpb_json *object, const char *key);
 const char *plan_text(const dpb_json *object, const char *key);
+/* Appends "horovod compression=fp16" of an option: its strategy, bucket and what else varies. */
+void plan_strategy_name(const dpb_json *option, struct dpb_str *out);
 
 void plan_content_build(const dpb_json *plan, const struct dpb_plot_list *plots,
                         struct dpb_document *document);

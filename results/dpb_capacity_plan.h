@@ -52,6 +52,7 @@ struct dpb_capacity_option {
     const char *machine;  /* borrowed */
     const char *strategy; /* "ddp"; borrowed */
     const char *bucket;   /* "25MiB", or "" for a strategy without; borrowed */
+    const char *settings; /* "compression=fp16": the other options that vary, or ""; borrowed */
     int machine_index;    /* options of one machine have the same */
     int accelerators, nodes;
     int64_t batch_per_rank, global_batch;

@@ -83,6 +83,10 @@ dpb_json *dpb_capacity_option_json(const struct dpb_capacity_option *option, boo
         dpb_json_set_string(json, "bucket", option->bucket);
     else
         dpb_json_set_absent(json, "bucket", "the strategy has no such option");
+    if (option->settings[0])
+        dpb_json_set_string(json, "settings", option->settings);
+    else
+        dpb_json_set_absent(json, "settings", "no other option varies");
     dpb_json_set_int(json, "batch_per_rank", option->batch_per_rank);
     dpb_json_set_int(json, "global_batch", option->global_batch);
     set_step(option, json);

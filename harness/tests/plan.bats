@@ -52,6 +52,21 @@ assert_moves() {
     assert_json out/report.json 'd["answer"]["met"]' true
 }
 
+@test "an option that varies is told of every row, and of the answer" {
+    dpbench plan --workload bert-large --precision bf16 --strategy horovod --compression none,fp16 \
+        --batch-per-rank 64 --machine dgx-a100,aws-p4d --ranks 8,32 --samples-to-quality 1e6 \
+        --efficiency 0.7 -o out
+    assert_exit 0
+    assert_output ', strategy horovod, compression=(none|fp16), batch 64'
+    assert_output '^. aws-p4d +8 +horovod none '
+    assert_output '^. aws-p4d +32 +horovod fp16 '
+    assert_json out/report.json '[o["settings"] for o in d["options"] if o["machine"] == "aws-p4d"]' \
+        '["compression=none", "compression=fp16"]'
+    assert_json out/report.json 'd["question"]["compression"]' '["none", "fp16"]'
+    grep -q '^| horovod compression=none | [a-z]* | 64 |' out/report.md
+    grep -q '^| horovod compression=fp16 | [a-z]* | 64 |' out/report.md
+}
+
 @test "JSON and Markdown have the same numbers" {
     dpbench "${plan[@]}" --deadline 10min --price 2.95USD/h@2026-11-30 -o out
     assert_exit 0
@@ -304,6 +319,14 @@ YAML
     assert_exit 2
     assert_output 'a plan has no target "efficency"'
     assert_output 'did you mean "efficiency"'
+    sed -i 's/efficency: ">=/efficiency: "<=/' scale.yaml
+    dpbench plan scale.yaml -o out3
+    assert_exit 2
+    assert_output 'target efficiency: "<= 50%": .*at least'
+    sed -i 's/efficiency: "<=/efficiency: ">=/; s/deadline: 10min/deadline: ">= 10min"/' scale.yaml
+    dpbench plan scale.yaml -o out4
+    assert_exit 2
+    assert_output 'target deadline: ">= 10min": .*at most'
 }
 
 @test "what takes no effect is told" {

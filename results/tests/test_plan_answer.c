@@ -15,6 +15,7 @@ static struct dpb_capacity_option option(int machine, int accelerators, double h
             .machine = machine ? "new" : "old",
             .strategy = "ddp",
             .bucket = "25MiB",
+            .settings = "",
             .machine_index = machine,
             .accelerators = accelerators,
             .step_ns = 100,

@@ -31,6 +31,17 @@ static void set_list(const struct plan_question *question, const char *name, dpb
     dpb_json_set(json, name, list);
 }
 
+bool plan_option_is_told(const struct dpb_setting *setting)
+{
+    static const char *const columns[] = {"machine",        "ranks",        "strategy", "bucket",
+                                          "batch-per-rank", "global-batch", "accumulate"};
+
+    for (size_t c = 0; c < sizeof(columns) / sizeof(columns[0]); c++)
+        if (strcmp(setting->name, columns[c]) == 0)
+            return false;
+    return setting->value_count > 1 && !plan_option_is_own(setting->name);
+}
+
 static void set_targets(const struct plan_question *question, dpb_json *json)
 {
     static const char *const keys[] = {"deadline_s", "budget", "efficiency", "step_p99_ns"};
@@ -57,6 +68,9 @@ dpb_json *plan_question_json(const struct plan_question *question)
         set_list(question, lists[l], json);
     dpb_json_set_string(json, "scaling", dpb_experiment_is_weak(first) ? "weak" : "strong");
     set_list(question, dpb_experiment_is_weak(first) ? "batch-per-rank" : "global-batch", json);
+    for (size_t i = 0; i < question->settings.count; i++)
+        if (plan_option_is_told(&question->settings.items[i]))
+            set_list(question, question->settings.items[i].name, json);
     for (int m = 0; m < question->machine_count; m++)
         dpb_json_append(machines, dpb_json_string(question->machines[m].machine.name));
     dpb_json_set(json, "machines", machines);

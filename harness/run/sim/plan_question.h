@@ -46,6 +46,9 @@ void plan_question_release(struct plan_question *question);
 void plan_warn(const struct plan_question *question, const char *format, ...)
         __attribute__((format(printf, 2, 3)));
 
+/* Does the option vary between cells, and has no column of its own in a plan's report? */
+bool plan_option_is_told(const struct dpb_setting *setting);
+
 /* The question as a report repeats it. Caller owns. */
 dpb_json *plan_question_json(const struct plan_question *question);
 /* Every figure that went in: of machines, their curves, prices, of what was assumed. Caller owns.

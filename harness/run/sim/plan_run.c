@@ -171,7 +171,7 @@ int64_t plan_noisy_steps(int ranks)
 {
     const int64_t steps = 100000 / ranks;
 
-    return steps < 24 ? 24 : steps > 200 ? 200 : steps;
+    return steps < 100 ? 100 : steps > 200 ? 200 : steps;
 }
 
 static bool is_noisy(const struct dpb_timeline_noise *noise)
@@ -269,6 +269,29 @@ static char *bucket_text(const dpb_config *config)
     return strdup("");
 }
 
+/* "compression=fp16 cycle-time=5ms": the cell's values of what varies and has no column of its own.
+ * Caller frees; NULL when out of memory. */
+static char *settings_text(const struct plan_run *run, int cell)
+{
+    const struct dpb_settings *settings = &run->question.settings;
+    struct dpb_str out = {0};
+
+    dpb_str_append(&out, "");
+    for (size_t i = 0; i < settings->count; i++) {
+        struct dpb_str value = {0};
+
+        if (plan_option_is_told(&settings->items[i]) &&
+            dpb_config_text(plan_config(run, cell), settings->items[i].name, &value) == DPB_OK)
+            dpb_str_appendf(&out, "%s%s=%s", out.length > 0 ? " " : "", settings->items[i].name,
+                            value.text);
+        dpb_str_release(&value);
+    }
+    if (!out.failed)
+        return out.text;
+    dpb_str_release(&out);
+    return NULL;
+}
+
 static dpb_status add_option(struct plan_run *run, int machine, int cell)
 {
     const struct plan_machine *m = &run->question.machines[machine];
@@ -278,15 +301,17 @@ static dpb_status add_option(struct plan_run *run, int machine, int cell)
     struct dpb_capacity_option *option = &run->options[at];
 
     run->bucket_of[at] = bucket_text(plan_config(run, cell));
-    if (!run->bucket_of[at])
+    run->settings_of[at] = settings_text(run, cell);
+    run->option_count++;
+    if (!run->bucket_of[at] || !run->settings_of[at])
         return no_memory();
     run->cell_of[at] = cell;
     run->quiet_ns[at] = found_at(run, machine, cell)->quiet_ns;
-    run->option_count++;
     *option = (struct dpb_capacity_option){
             .machine = m->machine.name,
             .strategy = e->strategy,
             .bucket = run->bucket_of[at],
+            .settings = run->settings_of[at],
             .machine_index = machine,
             .accelerators = (int)e->ranks,
             .nodes = plan_nodes(m, (int)e->ranks),
@@ -367,10 +392,11 @@ static dpb_json *alternatives_json(const struct plan_run *run)
 
         if (experiment(run, c)->ranks != option->accelerators || !found->is_there)
             continue;
-        char *bucket = bucket_text(plan_config(run, c));
+        char *bucket = bucket_text(plan_config(run, c)), *settings = settings_text(run, c);
         row = dpb_json_object();
         dpb_json_set_string(row, "strategy", experiment(run, c)->strategy);
         dpb_json_set_string(row, "bucket", bucket);
+        dpb_json_set_string(row, "settings", settings);
         dpb_json_set_int(row, "batch_per_rank", experiment(run, c)->batch_per_rank);
         dpb_json_set_real(row, "undisturbed_step_ns", found->quiet_ns);
         dpb_json_set_bool(row, "fits", found->memory.fit.margin_bytes >= 0);
@@ -378,6 +404,7 @@ static dpb_json *alternatives_json(const struct plan_run *run)
         dpb_json_set_bool(row, "chosen", c == run->cell_of[run->answer.option]);
         dpb_json_append(list, row);
         free(bucket);
+        free(settings);
     }
     return list;
 }
@@ -426,8 +453,9 @@ static dpb_status alloc_tables(struct plan_run *run)
     run->cell_of = calloc(all, sizeof(*run->cell_of));
     run->quiet_ns = calloc(all, sizeof(*run->quiet_ns));
     run->bucket_of = calloc(all, sizeof(*run->bucket_of));
+    run->settings_of = calloc(all, sizeof(*run->settings_of));
     return run->schedules && run->alone_ns && run->found && run->options && run->cell_of &&
-                           run->quiet_ns && run->bucket_of
+                           run->quiet_ns && run->bucket_of && run->settings_of
                    ? DPB_OK
                    : no_memory();
 }
@@ -436,8 +464,10 @@ static void run_release(struct plan_run *run)
 {
     for (int m = 0; run->schedules && m < run->question.machine_count; m++)
         plan_schedules_release(&run->schedules[m]);
-    for (int i = 0; i < run->option_count; i++)
+    for (int i = 0; i < run->option_count; i++) {
         free(run->bucket_of[i]);
+        free(run->settings_of[i]);
+    }
     free(run->schedules);
     free(run->alone_ns);
     free(run->found);
@@ -445,6 +475,7 @@ static void run_release(struct plan_run *run)
     free(run->cell_of);
     free(run->quiet_ns);
     free(run->bucket_of);
+    free(run->settings_of);
     plan_question_release(&run->question);
 }
 

@@ -20,7 +20,7 @@ struct plan_run {
     struct dpb_capacity_option *options;
     int *cell_of;     /* [options] the cell that was chosen */
     double *quiet_ns; /* [options] its undisturbed step */
-    char **bucket_of; /* [options] owned */
+    char **bucket_of, **settings_of; /* [options] owned */
     int option_count;
     double checkpoint_s;
     struct dpb_capacity_answer answer;

@@ -56,6 +56,8 @@ static void append_strategy(const struct dpb_capacity_option *option, struct dpb
     dpb_str_append(out, option->strategy);
     if (option->bucket[0])
         dpb_str_appendf(out, " with buckets of %s", option->bucket);
+    if (option->settings[0])
+        dpb_str_appendf(out, ", %s", option->settings);
 }
 
 /* "64 accelerators in 8 nodes of dgx-a100, strategy ddp with buckets of 25MiB: 2.31 days, ..." */
