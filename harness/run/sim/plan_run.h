@@ -18,8 +18,8 @@ struct plan_run {
     double *alone_ns;                 /* [machines] a step of one accelerator, largest batch */
     struct plan_found *found;         /* [machines * cells] */
     struct dpb_capacity_option *options;
-    int *cell_of;     /* [options] the cell that was chosen */
-    double *quiet_ns; /* [options] its undisturbed step */
+    int *cell_of;                    /* [options] the cell that was chosen */
+    double *quiet_ns;                /* [options] its undisturbed step */
     char **bucket_of, **settings_of; /* [options] owned */
     int option_count;
     double checkpoint_s;
