@@ -116,21 +116,44 @@ static dpb_status guest_left(struct launch *l, const struct launch_guest *guest)
     return DPB_ERR_RANK_FAILED;
 }
 
-/* The first `polled` were asked for news in l->fds. */
-static dpb_status listen_to_all(struct launch *l, struct launch_gathering *g, int polled)
+/* A rank gives its greeting up when the answer comes too late, and comes again: who leaves without
+ * a word was none yet. Should it not come again, the crew tells, or the time-out. */
+static void forget_guest(struct launch_guest *guest)
+{
+    dpb_debug("a process that has not said its rank has left");
+    close(guest->fd);
+    guest->fd = -1;
+    dpb_str_release(&guest->inbox);
+}
+
+static void close_ranks(struct launch_gathering *g)
+{
+    int left = 0;
+    for (int i = 0; i < g->guests; i++)
+        if (g->guest[i].fd >= 0)
+            g->guest[left++] = g->guest[i];
+    g->guests = left;
+}
+
+/* All were asked for news in l->fds. */
+static dpb_status listen_to_all(struct launch *l, struct launch_gathering *g)
 {
     for (int i = 0; i < g->guests; i++) {
-        if (i < polled && l->fds[i].revents == 0)
+        struct launch_guest *guest = &g->guest[i];
+        if (l->fds[i].revents == 0)
             continue;
-        dpb_status st = listen_to(&g->guest[i]);
-        if (st == DPB_END || g->guest[i].error[0])
-            return guest_left(l, &g->guest[i]);
+        dpb_status st = listen_to(guest);
+        if (st == DPB_END && !guest->has_claimed && !guest->error[0] && guest->inbox.length == 0)
+            forget_guest(guest);
+        else if (st == DPB_END || guest->error[0])
+            return guest_left(l, guest);
         if (st >= 0)
             continue;
         launch_say(l, "a process that came as a rank sent a message that cannot be read");
         dpb_error("%s", l->result->reason);
         return st;
     }
+    close_ranks(g);
     return DPB_OK;
 }
 
@@ -250,8 +273,8 @@ static dpb_status wait_for_all(struct launch *l, struct launch_gathering *g)
             l->fds[(size_t)polled + i] = (struct pollfd){.fd = fds[i], .events = POLLIN};
         (void)poll(l->fds, (nfds_t)((size_t)polled + more), POLL_MS);
         DPB_TRY(launch_check_interrupt(l));
+        DPB_TRY(listen_to_all(l, g)); /* first: who has left makes room for who comes */
         DPB_TRY(launch_admit(l, g));
-        DPB_TRY(listen_to_all(l, g, polled));
         beat(g);
         if (claims(g) < ranks)
             DPB_TRY(check_crew(l, g));

@@ -11,6 +11,7 @@ enum crew_fault {
     CREW_ONE_MISSING, /* the last rank is never started */
     CREW_ONE_TWICE,   /* the last rank says that it is the one before */
     CREW_SINGLETONS,  /* every rank was told that it is alone */
+    CREW_GHOST,       /* rank 0 comes, leaves without a word, and comes again */
     CREW_STRANGER,    /* somebody with another token comes first */
     CREW_OTHER_BUILD, /* all ranks run another binary than the launcher */
     CREW_OTHER_CLOCK, /* rank 1 is in a time name space 1000 s ahead */

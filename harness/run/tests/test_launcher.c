@@ -368,6 +368,14 @@ static void test_ranks_have_their_places(void **state)
     dpb_launch_result_release(&o.result);
 }
 
+static void test_rank_that_comes_again(void **state)
+{
+    (void)state;
+    struct outcome o = launch_with(CREW_GHOST, "ok", NULL);
+    assert_int_equal(o.st, DPB_OK);
+    dpb_launch_result_release(&o.result);
+}
+
 static void test_rank_that_never_comes_is_named(void **state)
 {
     (void)state;
@@ -536,6 +544,7 @@ int main(int argc, char **argv)
             BOTH(test_root_cause_wins_over_echoes),
             BOTH(test_interrupt_ends_all),
             cmocka_unit_test(test_ranks_have_their_places),
+            cmocka_unit_test(test_rank_that_comes_again),
             cmocka_unit_test(test_rank_that_never_comes_is_named),
             cmocka_unit_test(test_rank_that_comes_twice),
             cmocka_unit_test(test_silent_singletons),
