@@ -62,7 +62,8 @@ struct dpb_history_point {
     bool is_release;
 };
 
-/* All commits, oldest first; the caller frees `points`. DPB_ERR_NO_DATA, logged: none. */
+/* All commits, oldest first; the caller frees `points`. DPB_ERR_NO_DATA, logged: none. Runs of
+ * several machines (fingerprints) are warned of. */
 dpb_status dpb_history_points(dpb_history *history, const char *cell, const char *metric,
                               struct dpb_history_point **points, size_t *count);
 
@@ -70,7 +71,7 @@ struct dpb_history_drift {
     bool is_alarm;
     size_t anchor, first; /* points: the release; the first of those that are beyond, all after it
                              are too */
-    double ratio;         /* of the latest commit to the anchor */
+    double ratio;         /* of the latest commit to the anchor; NaN where that is 0 */
 };
 /* Is the level worse than at the last release (or the first commit when there is none) by more than
  * `margin`, for good: a commit and at least `confirm` after it, up to the last? */

@@ -392,6 +392,30 @@ static dpb_status read_points(sqlite3_stmt *statement, bool is_relative,
     return DPB_OK;
 }
 
+/* A change between commits that were measured on two machines is none of the code. */
+static dpb_status warn_of_machines(dpb_history *history, const char *cell, const char *metric)
+{
+    sqlite3_stmt *statement;
+    int machines = 0;
+
+    DPB_TRY(prepare(history,
+                    "SELECT count(DISTINCT fingerprint) FROM run JOIN value ON run = id"
+                    " WHERE cell = ? AND metric = ? AND fingerprint <> ''",
+                    &statement));
+    sqlite3_bind_text(statement, 1, cell, -1, SQLITE_STATIC);
+    sqlite3_bind_text(statement, 2, metric, -1, SQLITE_STATIC);
+    if (sqlite3_step(statement) == SQLITE_ROW)
+        machines = sqlite3_column_int(statement, 0);
+    if (sqlite3_finalize(statement) != SQLITE_OK)
+        return failed(history, "read");
+    if (machines > 1) {
+        dpb_warn("%s: the runs of \"%s\" are of %d machines: a change may be that of the machine",
+                 history->path, cell, machines);
+        dpb_log_hint("keep a history for each (--db); `dpbench history export` has fingerprints");
+    }
+    return DPB_OK;
+}
+
 dpb_status dpb_history_points(dpb_history *history, const char *cell, const char *metric,
                               struct dpb_history_point **points, size_t *count)
 {
@@ -416,6 +440,8 @@ dpb_status dpb_history_points(dpb_history *history, const char *cell, const char
         dpb_log_hint("`dpbench history list` names what there is");
         st = DPB_ERR_NO_DATA;
     }
+    if (st == DPB_OK)
+        st = warn_of_machines(history, cell, metric);
     if (st < 0) {
         free(*points);
         return st;
@@ -431,9 +457,9 @@ void dpb_history_drift(const struct dpb_history_point *points, size_t count, dou
     for (size_t i = 0; i < count; i++)
         if (points[i].is_release)
             drift->anchor = i;
-    if (count == 0)
+    const double anchor = count > 0 ? points[drift->anchor].value : 0;
+    if (!(anchor > 0))
         return;
-    const double anchor = points[drift->anchor].value;
     drift->ratio = points[count - 1].value / anchor;
     while (drift->first > drift->anchor + 1) {
         const double ratio = points[drift->first - 1].value / anchor;

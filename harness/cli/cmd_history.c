@@ -317,6 +317,13 @@ static dpb_status drift(dpb_history *history, const struct history_options *o, c
     DPB_TRY(read_series(history, o, cell, &series));
     dpb_history_drift(series.points, series.count, o->margin, series.metric->higher_is_better, 3,
                       &found);
+    if (isnan(found.ratio)) {
+        dpb_error("%s of \"%s\" was 0 at %.12s: there is no ratio to it", o->metric, cell,
+                  series.points[found.anchor].commit);
+        dpb_log_hint("`dpbench history release COMMIT` sets another commit to compare with");
+        free(series.points);
+        return DPB_ERR_NO_DATA;
+    }
     printf("%s of \"%s\": x %.4f since %s %.12s, %zu commits ago: %s\n", o->metric, cell,
            found.ratio, series.points[found.anchor].is_release ? "release" : "the first commit",
            series.points[found.anchor].commit, series.count - 1 - found.anchor,

@@ -220,6 +220,51 @@ static void test_ten_small_steps_are_an_alarm(void **state)
     assert_false(drift.is_alarm); /* more is better */
 }
 
+/* A run on a machine: a value and its fingerprint. */
+static void add_of(dpb_history *history, const char *machine, double value, const char *commit)
+{
+    struct dpb_gate_set set = {.price = NAN};
+    struct dpb_history_added added;
+    char text[32];
+
+    snprintf(text, sizeof(text), "%.17g\n", value);
+    assert_int_equal(dpb_import_text(text, strlen(text), "values", NULL, false, &set), DPB_OK);
+    assert_int_equal(dpb_gate_cell_set_fact(&set.cells[0], "fingerprint", machine), DPB_OK);
+    assert_int_equal(dpb_history_add(history, &set, commit, value, &added), DPB_OK);
+    dpb_gate_set_release(&set);
+}
+
+static void test_runs_of_two_machines_are_warned_of(void **state)
+{
+    dpb_history *history = open_it();
+    struct dpb_history_point *points;
+    size_t count;
+
+    (void)state;
+    add_of(history, "one", 1, "a");
+    add_of(history, "one", 2, "b");
+    assert_int_equal(dpb_history_points(history, "value", "value", &points, &count), DPB_OK);
+    free(points);
+    assert_string_equal(logged, "");
+    add_of(history, "other", 3, "c");
+    assert_int_equal(dpb_history_points(history, "value", "value", &points, &count), DPB_OK);
+    free(points);
+    assert_non_null(strstr(logged, "are of 2 machines"));
+    dpb_history_close(history);
+}
+
+static void test_drift_from_zero_is_no_ratio(void **state)
+{
+    const struct dpb_history_point points[] = {
+            {.value = 0}, {.value = 1e-9}, {.value = 1e-9}, {.value = 1e-9}, {.value = 1e-9}};
+    struct dpb_history_drift drift;
+
+    (void)state;
+    dpb_history_drift(points, 5, 0.05, false, 3, &drift);
+    assert_false(drift.is_alarm);
+    assert_true(isnan(drift.ratio));
+}
+
 static void test_release_and_export(void **state)
 {
     dpb_history *history = open_it();
@@ -255,6 +300,8 @@ int main(void)
             TEST(test_other_files_are_refused),
             TEST(test_killed_writers),
             TEST(test_ten_small_steps_are_an_alarm),
+            TEST(test_runs_of_two_machines_are_warned_of),
+            TEST(test_drift_from_zero_is_no_ratio),
             TEST(test_release_and_export),
     };
     return DPB_RUN_TESTS(tests);
