@@ -85,6 +85,14 @@ int64_t dpb_dlrm_host_bytes_for(const struct dpb_dlrm_list *list,
                                                        : 0);
 }
 
+int dpb_dlrm_exchanges(const struct dpb_dlrm_list *list, const struct dpb_workload_sizes *sizes,
+                       struct dpb_workload_exchange *exchanges)
+{
+    return list->shape.where == DPB_DLRM_TABLES_DENSE
+                   ? 0
+                   : dpb_dlrm_tables_exchanges(list, sizes, exchanges);
+}
+
 int64_t dpb_dlrm_activation_bytes(dpb_workload *workload)
 {
     const struct dlrm *net = dlrm_of(workload);

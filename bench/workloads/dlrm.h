@@ -34,6 +34,9 @@ int64_t dpb_dlrm_activation_bytes_for(const struct dpb_dlrm_list *list,
 /* What open() would take of an accelerator's host_alloc(). */
 int64_t dpb_dlrm_host_bytes_for(const struct dpb_dlrm_list *list,
                                 const struct dpb_workload_sizes *sizes);
+/* What tables that are not parameters exchange. */
+int dpb_dlrm_exchanges(const struct dpb_dlrm_list *list, const struct dpb_workload_sizes *sizes,
+                       struct dpb_workload_exchange *exchanges);
 /* The member of a workload's table: the MLPs' operators, where they are not in fp32. */
 uint64_t dpb_dlrm_operators(const void *options, const struct dpb_workload_sizes *sizes);
 

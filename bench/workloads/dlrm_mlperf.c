@@ -83,6 +83,14 @@ static int64_t host_bytes_for(const void *options, const struct dpb_workload_siz
     return list ? dpb_dlrm_host_bytes_for(list, sizes) : 0;
 }
 
+static int exchanges(const void *options, const struct dpb_workload_sizes *sizes,
+                     struct dpb_workload_exchange *list_out)
+{
+    const struct dpb_dlrm_list *list = list_for(options);
+
+    return list ? dpb_dlrm_exchanges(list, sizes, list_out) : 0;
+}
+
 const struct dpb_workload_ops dpb_workload_dlrm_mlperf_ops = {
         .version = DPB_WORKLOAD_OPS_VERSION,
         .name = NAME,
@@ -105,5 +113,6 @@ const struct dpb_workload_ops dpb_workload_dlrm_mlperf_ops = {
         .activation_bytes = dpb_dlrm_activation_bytes,
         .activation_bytes_for = activation_bytes_for,
         .host_bytes_for = host_bytes_for,
+        .exchanges = exchanges,
         .operators = dpb_dlrm_operators,
 };

@@ -1,5 +1,6 @@
 #include "dlrm_tables.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,6 +16,45 @@ struct layout {
     int ranks;
     int64_t samples_max;             /* of a rank */
     int64_t number_block, row_block; /* elements */
+};
+
+enum what {
+    NUMBERS,
+    ROWS,
+    GRADIENTS,
+    WHATS
+};
+
+#define BOTTOM_MLP "the bottom MLP"
+
+/* What travels when; the others need nothing of the tables meanwhile. */
+static const struct dpb_workload_exchange of_shards[WHATS] = {
+        [NUMBERS] = {.name = "row-numbers",
+                     .kind = DPB_COLL_ALL_TO_ALL,
+                     .dtype = DPB_I32,
+                     .pass = DPB_PASS_FORWARD},
+        [ROWS] = {.name = "rows",
+                  .kind = DPB_COLL_ALL_TO_ALL,
+                  .dtype = DPB_F32,
+                  .pass = DPB_PASS_FORWARD,
+                  .meanwhile = BOTTOM_MLP},
+        [GRADIENTS] = {.name = "row-gradients",
+                       .kind = DPB_COLL_ALL_TO_ALL,
+                       .dtype = DPB_F32,
+                       .pass = DPB_PASS_BACKWARD,
+                       .meanwhile = BOTTOM_MLP},
+};
+static const struct dpb_workload_exchange of_replicas[WHATS] = {
+        [NUMBERS] = {.name = "row-numbers",
+                     .kind = DPB_COLL_ALL_GATHER,
+                     .dtype = DPB_I32,
+                     .pass = DPB_PASS_BACKWARD,
+                     .meanwhile = BOTTOM_MLP},
+        [GRADIENTS] = {.name = "row-gradients",
+                       .kind = DPB_COLL_ALL_GATHER,
+                       .dtype = DPB_F32,
+                       .pass = DPB_PASS_BACKWARD,
+                       .meanwhile = BOTTOM_MLP},
 };
 
 struct dpb_dlrm_tables {
@@ -90,6 +130,55 @@ int64_t dpb_dlrm_tables_bytes_for(const struct dpb_dlrm_list *list,
     elements += layout.ranks * (layout.number_block + layout.row_block);
     elements += occurrences_max(&layout) * (shape->length + 1);
     return elements * 4 + dpb_dlrm_distinct_bytes(occurrences_max(&layout));
+}
+
+/* The collectives of a step; those without a name are none. */
+static const struct dpb_workload_exchange *travelling(const struct dpb_dlrm_shape *shape)
+{
+    return shape->where == DPB_DLRM_TABLES_SHARDED ? of_shards : of_replicas;
+}
+
+static int64_t elements_of(const struct layout *layout, enum what what)
+{
+    return layout->ranks * (what == NUMBERS ? layout->number_block : layout->row_block);
+}
+
+static void write_formula(const struct layout *layout, int slots, int64_t length, enum what what,
+                          char *formula, size_t formula_bytes)
+{
+    if (what == NUMBERS)
+        snprintf(formula, formula_bytes, "%d ranks x (1 + %d tables x %lld samples) x 4 B",
+                 layout->ranks, slots, (long long)layout->samples_max);
+    else
+        snprintf(formula, formula_bytes, "%d ranks x %d tables x %lld samples x %lld x 4 B",
+                 layout->ranks, slots, (long long)layout->samples_max, (long long)length);
+}
+
+int dpb_dlrm_tables_exchanges(const struct dpb_dlrm_list *list,
+                              const struct dpb_workload_sizes *sizes,
+                              struct dpb_workload_exchange *exchanges)
+{
+    const struct dpb_workload_exchange *all = travelling(&list->shape);
+    struct dpb_dlrm_placement placement;
+    struct layout layout;
+    int count = 0;
+
+    if (sizes->ranks == 1)
+        return 0;
+    dpb_dlrm_place(&list->shape, sizes->ranks, &placement);
+    layout = layout_of(list, placement.slots, sizes->batch_max, sizes->global_batch, sizes->ranks);
+    for (enum what what = 0; what < WHATS; what++) {
+        if (!all[what].name)
+            continue;
+        if (exchanges) {
+            exchanges[count] = all[what];
+            exchanges[count].count = elements_of(&layout, what);
+            write_formula(&layout, placement.slots, list->shape.length, what,
+                          exchanges[count].formula, sizeof(exchanges[count].formula));
+        }
+        count++;
+    }
+    return count;
 }
 
 static int64_t host_numbers(const struct layout *layout)
@@ -383,18 +472,13 @@ static float *table_rows(const struct dpb_dlrm_tables *tables, int rank, int t, 
            tables->placement.slot_of[t] * samples * tables->list->shape.length;
 }
 
-static dpb_status start(struct dpb_dlrm_tables *tables, enum dpb_dtype dtype, const char *name,
-                        int *exchange)
+static dpb_status start(struct dpb_dlrm_tables *tables, enum what what, int *exchange)
 {
-    enum dpb_coll_kind kind = tables->list->shape.where == DPB_DLRM_TABLES_SHARDED
-                                      ? DPB_COLL_ALL_TO_ALL
-                                      : DPB_COLL_ALL_GATHER;
-    bool numbers = dtype == DPB_I32;
-    void *buffer = numbers ? (void *)tables->number : (void *)tables->row;
-    int64_t block = numbers ? tables->layout.number_block : tables->layout.row_block;
+    const struct dpb_workload_exchange *coll = &travelling(&tables->list->shape)[what];
+    void *buffer = what == NUMBERS ? (void *)tables->number : (void *)tables->row;
 
-    return tables->ranks->start(tables->ranks->ctx, kind, dtype, buffer,
-                                tables->layout.ranks * block, name, exchange);
+    return tables->ranks->start(tables->ranks->ctx, coll->kind, coll->dtype, buffer,
+                                elements_of(&tables->layout, what), coll->name, exchange);
 }
 
 static dpb_status wait_for(struct dpb_dlrm_tables *tables, int exchange)
@@ -484,7 +568,7 @@ static dpb_status write_numbers(struct dpb_dlrm_tables *tables, const struct dpb
 
 static dpb_status fetch_sharded(struct dpb_dlrm_tables *tables)
 {
-    DPB_TRY(start(tables, DPB_I32, "row-numbers", &tables->numbers_under_way));
+    DPB_TRY(start(tables, NUMBERS, &tables->numbers_under_way));
     DPB_TRY(wait_for(tables, tables->numbers_under_way));
     DPB_TRY(check_numbers(tables));
     for (int t = 0; t < tables->list->shape.tables; t++) {
@@ -495,7 +579,7 @@ static dpb_status fetch_sharded(struct dpb_dlrm_tables *tables)
                             table_rows(tables, r, t, samples)));
         }
     }
-    return start(tables, DPB_F32, "rows", &tables->rows_under_way);
+    return start(tables, ROWS, &tables->rows_under_way);
 }
 
 dpb_status dpb_dlrm_tables_fetch(struct dpb_dlrm_tables *tables, const struct dpb_batch *batch,
@@ -526,8 +610,8 @@ dpb_status dpb_dlrm_tables_send(struct dpb_dlrm_tables *tables, const float *emb
 {
     DPB_TRY(copy_rows(tables, (float *)embedded_grad, true));
     if (tables->list->shape.where != DPB_DLRM_TABLES_SHARDED)
-        DPB_TRY(start(tables, DPB_I32, "row-numbers", &tables->numbers_under_way));
-    return start(tables, DPB_F32, "row-gradients", &tables->rows_under_way);
+        DPB_TRY(start(tables, NUMBERS, &tables->numbers_under_way));
+    return start(tables, GRADIENTS, &tables->rows_under_way);
 }
 
 dpb_status dpb_dlrm_tables_sent(struct dpb_dlrm_tables *tables)

@@ -34,6 +34,11 @@ int64_t dpb_dlrm_tables_bytes_for(const struct dpb_dlrm_list *list,
 int64_t dpb_dlrm_tables_host_bytes_for(const struct dpb_dlrm_list *list,
                                        const struct dpb_workload_sizes *sizes);
 
+/* Member of dpb_workload_ops. Padding is part of what travels. */
+int dpb_dlrm_tables_exchanges(const struct dpb_dlrm_list *list,
+                              const struct dpb_workload_sizes *sizes,
+                              struct dpb_workload_exchange *exchanges);
+
 /* `list` must outlive the tables. DPB_ERR_USAGE, logged, for an optimizer that would change rows
  * that no sample used: there are SGD without momentum, Adagrad and row-wise Adagrad, all without
  * weight decay. `name` is the workload's. */

@@ -53,6 +53,11 @@ const struct dpb_layer_list *dpb_image_lists_get(struct dpb_image_lists *lists,
     {                                                                                              \
         return dpb_network_host_bytes_for(dpb_image_lists_get(&lists_##id, options), sizes);       \
     }                                                                                              \
+    static int exchanges_##id(const void *options, const struct dpb_workload_sizes *sizes,         \
+                              struct dpb_workload_exchange *exchanges)                             \
+    {                                                                                              \
+        return dpb_network_exchanges(dpb_image_lists_get(&lists_##id, options), sizes, exchanges); \
+    }                                                                                              \
     static uint64_t operators_##id(const void *options, const struct dpb_workload_sizes *sizes)    \
     {                                                                                              \
         return dpb_network_operators(dpb_image_lists_get(&lists_##id, options), sizes);            \
@@ -80,6 +85,7 @@ const struct dpb_layer_list *dpb_image_lists_get(struct dpb_image_lists *lists,
             .activation_bytes = dpb_network_activation_bytes,                                      \
             .activation_bytes_for = bytes_##id,                                                    \
             .host_bytes_for = host_bytes_##id,                                                     \
+            .exchanges = exchanges_##id,                                                           \
             .operators = operators_##id,                                                           \
             __VA_ARGS__}
 

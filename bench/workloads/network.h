@@ -44,6 +44,9 @@ int64_t dpb_network_activation_bytes_for(const struct dpb_layer_list *list,
 /* Members of a workload's table. */
 int64_t dpb_network_host_bytes_for(const struct dpb_layer_list *list,
                                    const struct dpb_workload_sizes *sizes);
+/* The statistics of synchronised batch normalisation. */
+int dpb_network_exchanges(const struct dpb_layer_list *list, const struct dpb_workload_sizes *sizes,
+                          struct dpb_workload_exchange *exchanges);
 uint64_t dpb_network_operators(const struct dpb_layer_list *list,
                                const struct dpb_workload_sizes *sizes);
 

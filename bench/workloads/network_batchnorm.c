@@ -1,6 +1,8 @@
 /* Batch normalisation in a network: over a rank's own samples, or over those of all ranks. */
+#include "network.h"
 #include "network_private.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "dpb_log.h"
@@ -85,6 +87,51 @@ int64_t dpb_network_batchnorm_parts(const struct dpb_layer_list *list, int ranks
     int64_t most = most_channels(list);
 
     return most > 0 ? ranks * (1 + 2 * most) : 0;
+}
+
+/* Floats of a rank that a layer's pass gathers: statistics after how many samples they are of, or
+ * the two sums of the gradient. */
+static int64_t gathered_floats(const struct dpb_layer *layer, enum dpb_pass pass)
+{
+    return (pass == DPB_PASS_FORWARD ? 1 : 0) + 2 * layer->out[2];
+}
+
+static struct dpb_workload_exchange exchange_of(const struct dpb_layer *layer, int ranks,
+                                                enum dpb_pass pass)
+{
+    const bool forward = pass == DPB_PASS_FORWARD;
+    struct dpb_workload_exchange exchange = {
+            .name = forward ? layer->op.fwd_gather : layer->op.bwd_gather,
+            .kind = DPB_COLL_ALL_GATHER,
+            .dtype = DPB_F32,
+            .count = ranks * gathered_floats(layer, pass),
+            .pass = pass,
+    };
+
+    snprintf(exchange.formula, sizeof(exchange.formula), "%d ranks x %s2 x %lld channels%s x 4 B",
+             ranks, forward ? "(1 + " : "", (long long)layer->out[2], forward ? ")" : "");
+    return exchange;
+}
+
+int dpb_network_exchanges(const struct dpb_layer_list *list, const struct dpb_workload_sizes *sizes,
+                          struct dpb_workload_exchange *exchanges)
+{
+    int layers = 0, at = 0;
+
+    if (!sizes->sync_batch_statistics || sizes->ranks == 1)
+        return 0;
+    for (int i = 0; i < list->layer_count; i++)
+        layers += list->layer[i].kind == DPB_LAYER_BATCHNORM2D;
+    for (int i = 0; exchanges && i < list->layer_count; i++) {
+        const struct dpb_layer *layer = &list->layer[i];
+
+        if (layer->kind != DPB_LAYER_BATCHNORM2D)
+            continue;
+        exchanges[at] = exchange_of(layer, sizes->ranks, DPB_PASS_FORWARD);
+        exchanges[2 * layers - 1 - at] = exchange_of(layer, sizes->ranks, DPB_PASS_BACKWARD);
+        at++;
+    }
+    return 2 * layers;
 }
 
 /* Every rank's `count` floats, one rank after the other; this rank's are there already. */
@@ -176,7 +223,7 @@ static void set_statistics(const struct on_host *host, int64_t channels, int64_t
 static dpb_status combine_statistics(struct network *net, int i, const struct on_host *host)
 {
     const struct dpb_layer *layer = &net->list->layer[i];
-    int64_t channels = layer->out[2], count = 1 + 2 * channels;
+    int64_t channels = layer->out[2], count = gathered_floats(layer, DPB_PASS_FORWARD);
     double pixels = (double)(layer->out[0] * layer->out[1]);
 
     net->global_samples = 0.0;
@@ -206,7 +253,7 @@ static dpb_status synchronise_statistics(struct network *net, int i,
     const struct dpb_layer *layer = &net->list->layer[i];
     const struct network_extra *extra = &net->extra[i];
     const struct on_host host = on_host(net, extra->running, extra->saved);
-    int64_t channels = layer->out[2], count = 1 + 2 * channels;
+    int64_t channels = layer->out[2], count = gathered_floats(layer, DPB_PASS_FORWARD);
     float *part = part_of(net->parts, net->sync->rank, count);
     float *mine = part_of(host.parts, net->sync->rank, count);
 
@@ -230,7 +277,7 @@ static dpb_status synchronise_sums(struct network *net, int i)
 {
     const struct dpb_layer *layer = &net->list->layer[i];
     const struct on_host host = on_host(net, NULL, net->sums);
-    int64_t count = 2 * layer->out[2];
+    int64_t count = gathered_floats(layer, DPB_PASS_BACKWARD);
 
     DPB_TRY(gather(net, count, layer->op.bwd_gather));
     DPB_TRY(fetch(net, host.parts, net->parts, net->sync->size * count));
@@ -273,7 +320,7 @@ dpb_status dpb_network_batchnorm_forward_of_none(struct network *net, int i)
 
 dpb_status dpb_network_batchnorm_backward_of_none(struct network *net, int i)
 {
-    int64_t count = 2 * net->list->layer[i].out[2];
+    int64_t count = gathered_floats(&net->list->layer[i], DPB_PASS_BACKWARD);
 
     const struct on_host host = on_host(net, NULL, net->sums);
     float *mine = part_of(host.parts, net->sync->rank, count);

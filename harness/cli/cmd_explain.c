@@ -216,6 +216,7 @@ static dpb_status print_messages(const struct dpb_explanation *x, bool verbose)
     struct sheet sheet = {.columns = x->has_link ? with_link : without_link,
                           .column_count = x->has_link ? 8 : 7};
 
+    printf("\n");
     for (int i = 0; i < x->message_count; i++)
         if (!is_elided(i, x->message_count, verbose, &sheet))
             take_message(x, &x->messages[i], &sheet);
@@ -224,6 +225,71 @@ static dpb_status print_messages(const struct dpb_explanation *x, bool verbose)
     printf("backward: share of that pass's FLOP that is done by then; sent: by each rank; hides: "
            "may,\n"
            "behind the rest of the pass; never, since nothing is computed meanwhile.\n");
+    return DPB_OK;
+}
+
+/* ---- exchanges ---- */
+
+static void take_exchange(const struct dpb_explanation *x,
+                          const struct dpb_explain_exchange *exchange, struct sheet *sheet)
+{
+    const struct dpb_workload_exchange *what = &exchange->what;
+    char text[DPB_UNIT_TEXT_BYTES];
+
+    take_text(sheet, what->name);
+    take_text(sheet, dpb_coll_text(what->kind));
+    take_size(sheet, exchange->bytes);
+    take_text(sheet, what->pass == DPB_PASS_FORWARD ? "forward" : "backward");
+    take_size(sheet, exchange->wire_bytes);
+    if (x->has_link) {
+        dpb_human_duration((double)exchange->wire_ns, 3, text, sizeof(text));
+        take_text(sheet, text);
+    }
+    take_text(sheet, what->meanwhile ? what->meanwhile : "never");
+}
+
+static bool is_first_of_formula(const struct dpb_explanation *x, int i)
+{
+    for (int k = 0; k < i; k++)
+        if (strcmp(x->exchanges[k].what.formula, x->exchanges[i].what.formula) == 0)
+            return false;
+    return true;
+}
+
+static void print_formulas(const struct dpb_explanation *x)
+{
+    char size[DPB_UNIT_TEXT_BYTES];
+
+    for (int i = 0; i < x->exchange_count; i++) {
+        if (!is_first_of_formula(x, i))
+            continue;
+        dpb_human_size((double)x->exchanges[i].bytes, 3, size, sizeof(size));
+        printf("%s%s = %s\n", i ? "       " : "bytes: ", size, x->exchanges[i].what.formula);
+    }
+}
+
+static dpb_status print_exchanges(const struct dpb_explanation *x, bool verbose)
+{
+    static const struct dpb_text_column with_link[] = {
+            {"exchange", DPB_TEXT_LONG},    {"collective", DPB_TEXT_WORD},
+            {"bytes", DPB_TEXT_NUMBER},     {"pass", DPB_TEXT_WORD},
+            {"sent", DPB_TEXT_NUMBER},      {"link", DPB_TEXT_NUMBER},
+            {"hides behind", DPB_TEXT_WORD}};
+    static const struct dpb_text_column without_link[] = {
+            {"exchange", DPB_TEXT_LONG}, {"collective", DPB_TEXT_WORD},
+            {"bytes", DPB_TEXT_NUMBER},  {"pass", DPB_TEXT_WORD},
+            {"sent", DPB_TEXT_NUMBER},   {"hides behind", DPB_TEXT_WORD}};
+    struct sheet sheet = {.columns = x->has_link ? with_link : without_link,
+                          .column_count = x->has_link ? 7 : 6};
+
+    printf("\nthe network itself exchanges, in every %s:\n\n",
+           x->exchanges[0].times > 1 ? "micro-batch" : "step");
+    for (int i = 0; i < x->exchange_count; i++)
+        if (!is_elided(i, x->exchange_count, verbose, &sheet))
+            take_exchange(x, &x->exchanges[i], &sheet);
+    DPB_TRY(print_sheet(&sheet));
+    say_elided(x->exchange_count, "exchanges", verbose);
+    print_formulas(x);
     return DPB_OK;
 }
 
@@ -265,6 +331,8 @@ static void print_totals(const struct dpb_explanation *x)
            x->sent_count == 1 ? "" : "s");
     if (x->message_count > 0 && x->messages[0].what.every > 1)
         printf(" in %" PRId64 " steps", x->messages[0].what.every);
+    if (x->exchange_count > 0)
+        printf(" and %" PRId64 " exchanges", x->exchanged_count);
     printf(", %s%s sent (algorithm %s)\n", x->counts_levels ? "" : "at least ", text,
            x->algorithm[0] ? x->algorithm : "unknown");
     print_levels(x);
@@ -313,11 +381,12 @@ static dpb_status print_text(const struct dpb_explanation *x, bool verbose)
 {
     print_head(x);
     DPB_TRY(verbose ? list_units(x) : print_units(x));
-    if (x->message_count > 0) {
-        printf("\n");
+    if (x->message_count > 0)
         DPB_TRY(print_messages(x, verbose));
+    if (x->exchange_count > 0)
+        DPB_TRY(print_exchanges(x, verbose));
+    if (x->message_count + x->exchange_count > 0)
         print_totals(x);
-    }
     print_memory(x);
     print_notes(x);
     return DPB_OK;

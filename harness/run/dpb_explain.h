@@ -1,9 +1,10 @@
 /* dpb_explain.h: what a strategy is going to do with a workload's gradients, before anything runs.
  *
  * The plans are those that the step engine will make when gradients become ready in the model's
- * order; the messages are those that the strategy will send, and their bytes and wire times follow
- * from the formulas of the communicator's algorithm (dpb_link_model.h). Nothing is measured: how
- * long computing takes is not known here, so what can hide behind it is told as a share of it. */
+ * order; the messages are those that the strategy will send, the exchanges those that the workload
+ * says it will start itself, and the bytes and wire times of both follow from the formulas of the
+ * communicator's algorithm (dpb_link_model.h). Nothing is measured: how long computing takes is not
+ * known here, so what can hide behind it is told as a share of it. */
 #ifndef DPB_EXPLAIN_H
 #define DPB_EXPLAIN_H
 
@@ -18,6 +19,7 @@
 #include "dpb_status.h"
 #include "dpb_step.h"
 #include "dpb_strategy.h"
+#include "dpb_workload.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -32,6 +34,13 @@ struct dpb_explain_message {
     int64_t times;      /* that it goes in a step: more than once where micro-batches are reduced */
     int64_t wire_bytes; /* sent by the rank that sends most, each time */
     int64_t wire_ns;    /* the same; -1 without a link */
+};
+
+/* What the network exchanges itself, whatever the strategy. */
+struct dpb_explain_exchange {
+    struct dpb_workload_exchange what;
+    int64_t bytes;                      /* of its buffer */
+    int64_t times, wire_bytes, wire_ns; /* as of a message */
 };
 
 struct dpb_explanation {
@@ -50,9 +59,12 @@ struct dpb_explanation {
 
     struct dpb_explain_message *messages; /* of a steady step, as they go */
     int message_count;
-    int64_t sent_count; /* the same, each as often as it goes */
-    int nodes;          /* of ranks_per_node ranks */
-    int64_t wire_bytes; /* of a step, sent by the rank that sends most */
+    int64_t sent_count;                     /* the same, each as often as it goes */
+    struct dpb_explain_exchange *exchanges; /* of a step, as they start */
+    int exchange_count;
+    int64_t exchanged_count, exchange_bytes; /* the same, each as often as it goes */
+    int nodes;                               /* of ranks_per_node ranks */
+    int64_t wire_bytes; /* of both in a step, sent by the rank that sends most */
     struct dpb_wire_levels
             level_bytes;      /* the same at each level, by the rank that sends most there */
     int64_t node_wire_bytes;  /* of a step, to other nodes, by all ranks of the node that sends most

@@ -174,10 +174,48 @@ static void time_message(const struct dpb_explanation *x, const struct progress 
     }
 }
 
-/* A message goes in one of so many steps. */
-static int64_t steps_per(const struct dpb_sync_message *what)
+/* One of the strategy's messages, or of the network's exchanges, which follow them in number. */
+struct collective {
+    enum dpb_coll_kind kind;
+    enum dpb_dtype dtype;
+    int root;
+    int64_t count, bytes;
+    int64_t times, every; /* so often in one of so many steps */
+    bool always_exposed;
+    int64_t *wire_bytes, *wire_ns;
+};
+
+static int collective_count(const struct dpb_explanation *x)
 {
-    return what->every > 0 ? what->every : 1;
+    return x->message_count + x->exchange_count;
+}
+
+static struct collective collective_at(const struct dpb_explanation *x, int i)
+{
+    if (i < x->message_count) {
+        struct dpb_explain_message *message = &x->messages[i];
+        const struct dpb_sync_message *what = &message->what;
+        return (struct collective){.kind = what->kind,
+                                   .dtype = what->dtype,
+                                   .root = what->root,
+                                   .count = what->count,
+                                   .bytes = message->bytes,
+                                   .times = message->times,
+                                   .every = what->every > 0 ? what->every : 1,
+                                   .always_exposed = message->always_exposed,
+                                   .wire_bytes = &message->wire_bytes,
+                                   .wire_ns = &message->wire_ns};
+    }
+    struct dpb_explain_exchange *exchange = &x->exchanges[i - x->message_count];
+    return (struct collective){.kind = exchange->what.kind,
+                               .dtype = exchange->what.dtype,
+                               .count = exchange->what.count,
+                               .bytes = exchange->bytes,
+                               .times = exchange->times,
+                               .every = 1,
+                               .always_exposed = !exchange->what.meanwhile,
+                               .wire_bytes = &exchange->wire_bytes,
+                               .wire_ns = &exchange->wire_ns};
 }
 
 static void keep_most(int64_t *most, int64_t bytes)
@@ -190,13 +228,12 @@ static struct dpb_wire_levels levels_of_rank(const struct dpb_explanation *x,
                                              const struct dpb_algorithm_setup *setup, int rank)
 {
     struct dpb_wire_levels sum = {0, 0};
-    for (int i = 0; i < x->message_count; i++) {
-        const struct dpb_explain_message *message = &x->messages[i];
-        const struct dpb_sync_message *what = &message->what;
+    for (int i = 0; i < collective_count(x); i++) {
+        const struct collective c = collective_at(x, i);
         const struct dpb_wire_levels once = dpb_setup_wire_levels(
-                setup, what->kind, rank, what->root, what->count, dpb_dtype_bytes(what->dtype));
-        sum.inside_bytes += message->times * once.inside_bytes / steps_per(what);
-        sum.between_bytes += message->times * once.between_bytes / steps_per(what);
+                setup, c.kind, rank, c.root, c.count, dpb_dtype_bytes(c.dtype));
+        sum.inside_bytes += c.times * once.inside_bytes / c.every;
+        sum.between_bytes += c.times * once.between_bytes / c.every;
     }
     return sum;
 }
@@ -219,38 +256,33 @@ static void count_wire(struct dpb_explanation *x, const struct dpb_algorithm_set
 {
     for (int rank = 0; rank < x->ranks; rank++) {
         int64_t of_rank = 0;
-        for (int i = 0; i < x->message_count; i++) {
-            const struct dpb_sync_message *what = &x->messages[i].what;
-            int64_t bytes = dpb_setup_wire_bytes(setup, what->kind, rank, what->root, what->count,
-                                                 dpb_dtype_bytes(what->dtype));
-            if (bytes > x->messages[i].wire_bytes)
-                x->messages[i].wire_bytes = bytes;
-            of_rank += x->messages[i].times * bytes / steps_per(what);
+        for (int i = 0; i < collective_count(x); i++) {
+            const struct collective c = collective_at(x, i);
+            const int64_t bytes = dpb_setup_wire_bytes(setup, c.kind, rank, c.root, c.count,
+                                                       dpb_dtype_bytes(c.dtype));
+            keep_most(c.wire_bytes, bytes);
+            of_rank += c.times * bytes / c.every;
         }
-        if (of_rank > x->wire_bytes)
-            x->wire_bytes = of_rank;
+        keep_most(&x->wire_bytes, of_rank);
     }
     if (!x->has_link)
         x->wire_ns = -1;
-    for (int i = 0; i < x->message_count; i++) {
-        struct dpb_explain_message *message = &x->messages[i];
-        message->wire_ns =
-                x->has_link ? dpb_setup_wire_ns(setup, message->what.kind, message->bytes) : -1;
-        int64_t per_step_ns =
-                x->has_link ? message->times * message->wire_ns / steps_per(&message->what) : 0;
-        x->sent_count += message->times;
+    for (int i = 0; i < collective_count(x); i++) {
+        const struct collective c = collective_at(x, i);
+        *c.wire_ns = x->has_link ? dpb_setup_wire_ns(setup, c.kind, c.bytes) : -1;
+        const int64_t per_step_ns = x->has_link ? c.times * *c.wire_ns / c.every : 0;
         x->wire_ns += per_step_ns;
-        x->exposed_wire_ns += message->always_exposed ? per_step_ns : 0;
+        x->exposed_wire_ns += c.always_exposed ? per_step_ns : 0;
     }
 }
 
-/* The link carries one message after the other. Those from number i on that can be hidden are
- * through before backward ends, of length T, when done(i) T + their wire time <= T; this for every
- * i. */
+/* The link carries one message after the other, and nothing of the network's own. Those from number
+ * i on that can be hidden are through before backward ends, of length T, when done(i) T + their
+ * wire time <= T; this for every i. */
 static int64_t hidden_within_ns(const struct dpb_explanation *x)
 {
     double least_ns = 0, wire_ns = 0;
-    if (!x->has_link)
+    if (!x->has_link || x->exchange_count > 0)
         return -1;
     for (int i = x->message_count - 1; i >= 0; i--) {
         const struct dpb_explain_message *message = &x->messages[i];
@@ -288,11 +320,48 @@ static dpb_status make_messages(struct dpb_explanation *x, dpb_strategy *strateg
         x->messages[i].times = dpb_sync_message_times(flags, shape->accumulate, &what[i]);
         x->messages[i].bytes = what[i].count * (int64_t)dpb_dtype_bytes(what[i].dtype);
         time_message(x, &progress, &x->messages[i], &last);
+        x->sent_count += x->messages[i].times;
     }
 out:
     progress_release(&progress);
     free(what);
     return st;
+}
+
+/* ---- what the network exchanges itself ---- */
+
+static dpb_status make_exchanges(struct dpb_explanation *x, const struct dpb_workload_ops *workload,
+                                 const dpb_config *config)
+{
+    const struct dpb_experiment *e = dpb_config_struct(config, "experiment");
+    const void *options = dpb_config_struct(config, "workload");
+    const struct dpb_workload_sizes sizes = {.batch_max = e->batch_per_rank,
+                                             .global_batch = e->global_batch,
+                                             .ranks = (int)e->ranks,
+                                             .precision = (enum dpb_dtype)e->precision,
+                                             .sync_batch_statistics = e->sync_bn};
+    const int count = workload->exchanges ? workload->exchanges(options, &sizes, NULL) : 0;
+
+    if (count == 0)
+        return DPB_OK;
+    struct dpb_workload_exchange *what = calloc((size_t)count, sizeof(*what));
+    x->exchanges = calloc((size_t)count, sizeof(*x->exchanges));
+    if (!what || !x->exchanges) {
+        free(what);
+        return no_memory();
+    }
+    workload->exchanges(options, &sizes, what);
+    for (x->exchange_count = 0; x->exchange_count < count; x->exchange_count++) {
+        struct dpb_explain_exchange *exchange = &x->exchanges[x->exchange_count];
+
+        exchange->what = what[x->exchange_count];
+        exchange->bytes = exchange->what.count * (int64_t)dpb_dtype_bytes(exchange->what.dtype);
+        exchange->times = e->accumulate;
+        x->exchange_bytes += exchange->times * exchange->bytes;
+        x->exchanged_count += exchange->times;
+    }
+    free(what);
+    return DPB_OK;
 }
 
 /* ---- plans ---- */
@@ -402,6 +471,7 @@ dpb_status dpb_explain(const struct dpb_registry *registry, const dpb_config *co
     x->link = setup.link;
     x->has_link = x->link.bw_bytes_per_s > 0;
     DPB_TRY(make_plans(x, &shape));
+    DPB_TRY(make_exchanges(x, dpb_registry_workload(registry, e->workload), config));
     count_wire(x, &setup);
     count_levels(x, &setup);
     x->hidden_within_ns = hidden_within_ns(x);
@@ -414,6 +484,7 @@ void dpb_explanation_release(struct dpb_explanation *x)
 {
     release_plans(x);
     free(x->messages);
+    free(x->exchanges);
     dpb_json_free(x->described);
     dpb_json_free(x->notes);
     *x = (struct dpb_explanation){0};

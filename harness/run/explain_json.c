@@ -67,6 +67,29 @@ static dpb_json *message_json(const struct dpb_explanation *x,
     return json;
 }
 
+static dpb_json *exchange_json(const struct dpb_explain_exchange *exchange)
+{
+    const struct dpb_workload_exchange *what = &exchange->what;
+    dpb_json *json = dpb_json_object();
+
+    dpb_json_set_string(json, "name", what->name);
+    dpb_json_set_string(json, "collective", dpb_coll_text(what->kind));
+    dpb_json_set_string(json, "dtype", dpb_dtype_text(what->dtype));
+    dpb_json_set_int(json, "elements", what->count);
+    dpb_json_set_int(json, "bytes", exchange->bytes);
+    dpb_json_set_string(json, "formula", what->formula);
+    dpb_json_set_string(json, "when", what->pass == DPB_PASS_FORWARD ? "forward" : "backward");
+    if (what->meanwhile)
+        dpb_json_set_string(json, "meanwhile", what->meanwhile);
+    else
+        dpb_json_set_absent(json, "meanwhile", "the rank waits for it at once");
+    if (exchange->times > 1)
+        dpb_json_set_int(json, "times_per_step", exchange->times);
+    dpb_json_set_int(json, "wire_bytes", exchange->wire_bytes);
+    set_wire_ns(json, "wire_ns", exchange->wire_ns);
+    return json;
+}
+
 static dpb_json *memory_json(const struct dpb_step_memory *memory)
 {
     dpb_json *json = dpb_json_object();
@@ -111,6 +134,7 @@ static void set_levels(dpb_json *json, const struct dpb_explanation *x)
 dpb_json *dpb_explanation_json(const struct dpb_explanation *x)
 {
     dpb_json *json = dpb_json_object(), *messages = dpb_json_array();
+    dpb_json *exchanges = dpb_json_array();
 
     dpb_json_set_string(json, "schema", "dpb.explain/1");
     dpb_json_set_string(json, "workload", x->workload);
@@ -131,6 +155,11 @@ dpb_json *dpb_explanation_json(const struct dpb_explanation *x)
     for (int i = 0; i < x->message_count; i++)
         dpb_json_append(messages, message_json(x, &x->messages[i]));
     dpb_json_set(json, "messages", messages);
+    for (int i = 0; i < x->exchange_count; i++)
+        dpb_json_append(exchanges, exchange_json(&x->exchanges[i]));
+    dpb_json_set(json, "exchanges", exchanges);
+    dpb_json_set_int(json, "exchanges_per_step", x->exchanged_count);
+    dpb_json_set_int(json, "exchange_bytes_per_step", x->exchange_bytes);
     dpb_json_set_int(json, "wire_bytes_per_step", x->wire_bytes);
     set_levels(json, x);
     set_wire_ns(json, "wire_ns_per_step", x->wire_ns);
@@ -139,8 +168,11 @@ dpb_json *dpb_explanation_json(const struct dpb_explanation *x)
         dpb_json_set_int(json, "hidden_within_backward_ns", x->hidden_within_ns);
     else
         dpb_json_set_absent(json, "hidden_within_backward_ns",
-                            x->has_link ? "not all that can hide does so behind backward"
-                                        : "no link is given");
+                            !x->has_link            ? "no link is given"
+                            : x->exchange_count > 0 ? "what the network exchanges itself is on the "
+                                                      "link, too"
+                                                    : "not all that can hide does so behind "
+                                                      "backward");
     dpb_json_set(json, "memory", memory_json(&x->memory));
     dpb_json_set(json, "memory_of_one_rank_alone", memory_json(&x->alone));
     dpb_json_set(json, "notes", dpb_json_copy(x->notes));

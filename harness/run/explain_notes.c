@@ -222,20 +222,14 @@ static void note_latency(struct dpb_explanation *x)
     take(x, &note);
 }
 
-/* Exchanges inside the network are the workload's, not the strategy's. */
-static void note_exchanges(const struct explain_subject *subject)
+static void note_exchanges(struct dpb_explanation *x)
 {
-    const struct dpb_experiment *e = dpb_config_struct(subject->config, "experiment");
     struct dpb_str note = {0};
 
-    if (e->ranks > 1 && e->sync_bn)
-        dpb_str_append(&note, "with --sync-bn on every batch normalisation exchanges its "
-                              "statistics besides, on the critical path; that is not listed here");
-    take(subject->explanation, &note);
-    if (e->ranks > 1 && dpb_model_own_table_elements(subject->shape->model) > 0)
-        dpb_str_append(&note, "rows of embedding tables that are no parameters are exchanged by "
-                              "the network itself; that is not listed here");
-    take(subject->explanation, &note);
+    if (x->exchange_count > 0)
+        dpb_str_append(&note, "what the network exchanges itself is sent under every strategy; no "
+                              "--bucket and no --overlap changes it");
+    take(x, &note);
 }
 
 /* As zero1, whose ranks gather parameters in place. */
@@ -262,6 +256,6 @@ void explain_notes(const struct explain_subject *subject)
     note_no_overlap(subject);
     note_large_last(x);
     note_latency(x);
-    note_exchanges(subject);
+    note_exchanges(x);
     note_shared_parameters(x);
 }

@@ -250,6 +250,17 @@ struct dpb_workload_sizes {
     int64_t results; /* as in dpb_workload_config */
 };
 
+/* A collective that a network starts itself in every training step (dpb_rank_services). */
+struct dpb_workload_exchange {
+    const char *name; /* static: its text in traces */
+    enum dpb_coll_kind kind;
+    enum dpb_dtype dtype;
+    int64_t count; /* elements of the whole buffer */
+    enum dpb_pass pass;
+    const char *meanwhile; /* static: what is computed while it is under way; NULL: nothing */
+    char formula[128];     /* the bytes of the buffer: "2 ranks x (1 + 2 x 64 channels) x 4 B" */
+};
+
 struct dpb_workload_ops {
     int version; /* DPB_WORKLOAD_OPS_VERSION */
     const char *name, *summary;
@@ -298,6 +309,11 @@ struct dpb_workload_ops {
     /* Optional. Bytes of host_alloc() that open() takes beside them on an accelerator, exactly:
      * what the host hands down to it, and what it reads back. */
     int64_t (*host_bytes_for)(const void *options, const struct dpb_workload_sizes *sizes);
+    /* Optional: NULL where the network exchanges nothing itself. What it starts in a forward and a
+     * backward pass, in that order: how many collectives, and, unless NULL, which (room for as
+     * many). The same on every rank; none with one rank. */
+    int (*exchanges)(const void *options, const struct dpb_workload_sizes *sizes,
+                     struct dpb_workload_exchange *exchanges);
     /* Optional. The operators that are launched in the precision of `sizes`, as a set of
      * DPB_OPERATOR()s, so that what a device cannot do is refused before anything runs. */
     uint64_t (*operators)(const void *options, const struct dpb_workload_sizes *sizes);

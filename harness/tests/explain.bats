@@ -123,6 +123,45 @@ print(*[p["name"] for p in json.load(sys.stdin)])'); do
         '[m["always_exposed"] for m in d[0]["messages"] if m["when"] == "forward"]' '[true, false]'
 }
 
+@test "explain lists what a network exchanges itself, with the bytes that a run records" {
+    # --trace-steps 2: a record's bytes are those of its traced steps
+    local options keys='["exchanges_per_step", "exchange_bytes_per_step", "wire_bytes_per_step"]'
+    for options in 'dlrm-small --embedding-gradients sparse' 'dlrm-small --embedding-gradients sharded' \
+        'dlrm-mlperf --table-rows-max 50' 'cifar-resnet20 --sync-bn on --broadcast-buffers off'; do
+        # shellcheck disable=SC2086 # several words on purpose
+        dpbench_stdout explain --ranks 2 --batch-per-rank 8 --json --workload $options
+        assert_exit 0
+        printf '%s' "$output" >plan.json
+        rm -rf runs
+        # shellcheck disable=SC2086
+        dpbench run --ranks 2 --batch-per-rank 8 --data synthetic --steps 4 --warmup 2 --trace-steps 2 \
+            --probe-retries 0 --workload $options
+        assert_exit 0
+        cp runs/*/records.jsonl record.json
+        assert_json plan.json 'd[0]["exchanges_per_step"] > 1' true
+        assert_json plan.json \
+            "[d[0][k] == json.load(open('record.json'))['communication'][k] for k in $keys]" \
+            '[true, true, true]'
+        assert_json plan.json 'sum(x["bytes"] for x in d[0]["exchanges"]) == d[0]["exchange_bytes_per_step"]' true
+        # the formula is the one of the bytes
+        assert_json plan.json 'all(eval(__import__("re").sub(" [a-z]+", "", x["formula"].replace(" B", "").replace(" x ", "*"))) == x["bytes"] for x in d[0]["exchanges"])' true
+    done
+}
+
+@test "explain says what the network waits for, and how an exchange's bytes come about" {
+    dpbench explain --workload dlrm-mlperf --ranks 6 --batch-per-rank 256
+    assert_exit 0
+    assert_output '^row-numbers +all-to-all +30\.0 KiB +forward +25\.0 KiB +never$'
+    assert_output '^row-gradients +all-to-all +3\.75 MiB +backward +3\.12 MiB +the bottom MLP$'
+    assert_output '^bytes: 30\.0 KiB = 6 ranks x \(1 \+ 5 tables x 256 samples\) x 4 B$'
+    assert_output '^per step and rank: 2 messages and 3 exchanges, 21\.3 MiB sent'
+    dpbench explain --workload dlrm-mlperf --ranks 1
+    assert_exit 0
+    refute_output 'exchanges, in every'
+    dpbench explain --workload dlrm-small --ranks 6
+    refute_output 'exchanges, in every'
+}
+
 @test "mistakes of explain are usage errors" {
     dpbench explain --strategy none --bucket 1MiB
     assert_usage_error
