@@ -33,6 +33,28 @@ static inline int64_t input_at(const struct dpb_pool_args *a, int64_t n, const s
     return ((n * a->x.dim[1] + w->y + ky) * a->x.dim[2] + w->x + kx) * a->x.dim[3];
 }
 
+/* A window position of a block of channels. Positions grow, so the last one that was above is the
+ * highest: said so, it needs no store under a condition, which would be a branch. */
+DPB_CPU_LOOP max_of(const void *x, int64_t from, int count, int32_t position, float *best,
+                    int32_t *which, bool bf16)
+{
+#pragma omp simd
+    for (int j = 0; j < count; j++) {
+        float value = dpb_cpu_load(x, from + j, bf16), before = best[j];
+        int32_t found = value > before ? position : 0, earlier = which[j];
+
+        which[j] = found > earlier ? found : earlier;
+        best[j] = value > before ? value : before;
+    }
+}
+
+DPB_CPU_LOOP put_index(uint8_t *index, const int32_t *which, int count)
+{
+#pragma omp simd
+    for (int j = 0; j < count; j++)
+        index[j] = (uint8_t)which[j];
+}
+
 /* Rows of output elements, over all images. */
 DPB_CPU_LOOP max_fwd(void *ctx, int64_t begin, int64_t end, bool bf16)
 {
@@ -57,20 +79,14 @@ DPB_CPU_LOOP max_fwd(void *ctx, int64_t begin, int64_t end, bool bf16)
             for (int ky = w.ky_begin; ky < w.ky_end; ky++) {
                 for (int kx = w.kx_begin; kx < w.kx_end; kx++) {
                     int64_t from = input_at(a, n, &w, ky, kx) + c0;
-                    int32_t position = ky * a->kernel + kx;
 
-                    for (int j = 0; j < count; j++) {
-                        float x = dpb_cpu_load(a->x.data, from + j, bf16);
-
-                        which[j] = x > best[j] ? position : which[j];
-                        best[j] = x > best[j] ? x : best[j];
-                    }
+                    max_of(a->x.data, from, count, ky * a->kernel + kx, best, which, bf16);
                 }
             }
             for (int j = 0; j < count; j++)
                 dpb_cpu_store(a->y.data, to + j, best[j], bf16);
-            for (int j = 0; a->index && j < count; j++)
-                a->index[to + j] = (uint8_t)which[j];
+            if (a->index)
+                put_index(a->index + to, which, count);
         }
     }
 }
@@ -140,12 +156,15 @@ DPB_CPU_LOOP bwd(const struct dpb_pool_args *a, int64_t begin, int64_t end, bool
                     int64_t from = ((n * oh + oy) * ow + ox) * c + c0;
                     int64_t ky = y + a->pad - oy * a->stride, kx = x + a->pad - ox * a->stride;
                     uint8_t position = (uint8_t)(ky * a->kernel + kx);
+                    const uint8_t *index = is_max ? a->index + from : NULL;
+                    const void *from_y = a->y.data;
 
+#pragma omp simd
                     for (int j = 0; j < count; j++) {
-                        float dy = dpb_cpu_load(a->y.data, from + j, bf16);
+                        float dy = dpb_cpu_load(from_y, from + j, bf16);
 
                         if (is_max)
-                            sum[j] += a->index[from + j] == position ? dy : 0.0f;
+                            sum[j] += index[j] == position ? dy : 0.0f;
                         else
                             sum[j] += dy * share;
                     }
