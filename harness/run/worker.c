@@ -99,12 +99,12 @@ static void keep_error(void *ctx, enum dpb_log_level level, const char *line)
 {
     (void)ctx;
     char out[4200];
-    int length = snprintf(out, sizeof(out), "%s\n", line);
-    if (!quiet && length > 0 && write(STDERR_FILENO, out, (size_t)length) < 0)
-        return;                                 /* nobody reads; the launcher still gets the text */
     const char *text = strstr(line, "error: "); /* not the hint that follows it */
     if (level == DPB_LOG_ERROR && text && !first_error[0])
         snprintf(first_error, sizeof(first_error), "%s", text + strlen("error: "));
+    const int length = snprintf(out, sizeof(out), "%s\n", line);
+    if (!quiet && length > 0 && write(STDERR_FILENO, out, (size_t)length) < 0)
+        return; /* nobody reads; the launcher gets the text all the same */
 }
 
 static void progress(void *ctx, int64_t step, enum dpb_phase phase, int bucket)

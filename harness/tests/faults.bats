@@ -33,6 +33,19 @@ endless=(--data synthetic --workload mnist-mlp --batch-per-rank 8 --steps 200000
     assert_json "$(records_file)" '"gave up" in d[0]["reason"]' false
 }
 
+@test "the reason in the record is that error also when the messages cannot be written" {
+    [ -w /dev/full ] || skip "there is no /dev/full"
+    # shellcheck disable=SC2016 # the inner shell expands it
+    limited='ulimit -v 250000 && "$DPBENCH" "$@"'
+    bash -c "$limited" sh --version >/dev/null 2>&1 ||
+        skip "the program does not start in little address space (a sanitizer's build?)"
+    run bash -c "$limited 2>/dev/full" sh run --data synthetic --workload mnist-mlp \
+        --batch-per-rank 16384 --ranks 2 --steps 4 --warmup 2 --trace-steps 0 --probe-retries 0 \
+        -o out
+    assert_exit 3
+    assert_json "$(records_file)" '"cpu: out of memory for a buffer" in d[0]["reason"]' true
+}
+
 @test "kill -SEGV and kill -TERM of a rank are the same" {
     for signal in SEGV TERM; do
         start_dpbench run "${endless[@]}" --ranks 2 -o "out$signal"
