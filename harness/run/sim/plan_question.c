@@ -45,21 +45,37 @@ static dpb_status take_settings(const struct dpb_option_set *set, const struct d
     return DPB_OK;
 }
 
+/* "<= 3d" of what may be so much at most, ">= 50%" of what must be so much at least; without an
+ * operator it is that, too. NULL: another one. */
+static const char *limit_of(const char *rule, bool at_least)
+{
+    if (rule[0] != '<' && rule[0] != '>')
+        return rule;
+    if (rule[1] != '=' || at_least != (rule[0] == '>'))
+        return NULL;
+    return rule + 2 + strspn(rule + 2, " ");
+}
+
 static dpb_status take_target(const struct dpb_option_set *set,
                               const struct dpb_sweep_target *target, struct dpb_settings *to)
 {
     const char *names[DPB_TARGET_COUNT + 1];
-    const char *rule = target->rule;
 
     for (int t = 0; t < DPB_TARGET_COUNT; t++)
         names[t] = dpb_capacity_target_key(t);
     names[DPB_TARGET_COUNT] = "quality";
     for (size_t n = 0; n < sizeof(names) / sizeof(names[0]); n++) {
+        const bool at_least = n == DPB_TARGET_EFFICIENCY || n == DPB_TARGET_COUNT;
+        const char *limit = limit_of(target->rule, at_least);
+
         if (strcmp(names[n], target->metric) != 0)
             continue;
-        if (strncmp(rule, "<=", 2) == 0 || strncmp(rule, ">=", 2) == 0)
-            rule += 2 + strspn(rule + 2, " ");
-        return dpb_settings_add(to, set, target->metric, rule, target->origin);
+        if (limit)
+            return dpb_settings_add(to, set, target->metric, limit, target->origin);
+        dpb_error("%s: target %s: \"%s\": a plan can only be asked for %s", target->origin,
+                  target->metric, target->rule, at_least ? "so much at least" : "so much at most");
+        dpb_log_hint("write %s, or the value alone", at_least ? ">=" : "<=");
+        return DPB_ERR_USAGE;
     }
     const char *near = dpb_suggest(target->metric, names, sizeof(names) / sizeof(names[0]));
     dpb_error("%s: a plan has no target \"%s\"", target->origin, target->metric);

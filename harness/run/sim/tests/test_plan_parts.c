@@ -7,6 +7,7 @@
 #include "dpb_strategies.h"
 #include "dpb_workloads.h"
 #include "plan_options.h"
+#include "plan_run.h"
 
 #define NOW 1796083200 /* 2026-12-01 00:00 UTC */
 #define DAY 86400.0
@@ -216,6 +217,17 @@ static void test_formulas_are_what_strategies_take(void **state)
     }
 }
 
+/* Of fewer steps than 100 there is no 99th percentile. */
+static void test_steps_of_a_percentile(void **state)
+{
+    (void)state;
+    for (int ranks = 1; ranks <= 65536; ranks *= 2) {
+        const int64_t steps = plan_noisy_steps(ranks);
+
+        assert_true(steps >= 100 && steps <= PLAN_STEPS_MAX);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -223,6 +235,7 @@ int main(void)
             cmocka_unit_test(test_money),
             cmocka_unit_test(test_texts_for_one_machine),
             cmocka_unit_test(test_formulas_are_what_strategies_take),
+            cmocka_unit_test(test_steps_of_a_percentile),
     };
     return cmocka_run_group_tests(tests, make_model, NULL);
 }
