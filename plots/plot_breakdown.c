@@ -7,6 +7,8 @@
 #include "view.h"
 
 #define BARS_MAX 40
+/* Half of the plot's width; the end of a label is what tells bars apart. */
+#define LABEL_COLUMNS_MAX 64
 
 enum {
     PARTS = 5
@@ -72,7 +74,7 @@ static double append_rows(const struct dpb_summary *summary,
         dpb_plot_quote(label.failed ? "" : label.text, 200, &plot->data);
         dpb_str_append(&plot->data, "\n");
         dpb_str_append(labels, i ? ", " : "");
-        dpb_plot_quote(label.failed ? "" : label.text, 44, labels);
+        dpb_plot_quote(label.failed ? "" : label.text, LABEL_COLUMNS_MAX, labels);
         dpb_str_appendf(labels, " %zu", i + 1);
         dpb_str_release(&label);
         plot->points++;

@@ -1,12 +1,16 @@
 /* Scaling efficiency and speed-up against ranks, a line per series with interval bars. */
 #include "plot.h"
 
+#include <limits.h>
 #include <math.h>
+#include <string.h>
 
 #include "curves.h"
 
 /* Linear ranks up to here; beyond, powers of two would crowd at the left. */
 #define LINEAR_RANKS_MAX 16
+/* A legend with longer labels beside the plot would leave it, and its title, too little room. */
+#define LABEL_COLUMNS_MAX 30
 
 static const struct marker {
     int filled, open; /* gnuplot's numbers */
@@ -42,6 +46,25 @@ static void append_data(const struct dpb_curve_set *set, bool speedup, struct dp
     }
 }
 
+static int fewest_ranks(const struct dpb_curve_set *set)
+{
+    int fewest = INT_MAX;
+
+    for (size_t c = 0; c < set->count; c++)
+        for (size_t i = 0; i < set->curves[c].count; i++)
+            if (set->curves[c].points[i]->ranks < fewest)
+                fewest = set->curves[c].points[i]->ranks;
+    return fewest;
+}
+
+static bool has_long_labels(const struct dpb_curve_set *set)
+{
+    for (size_t c = 0; c < set->count; c++)
+        if (strlen(set->curves[c].label) > LABEL_COLUMNS_MAX)
+            return true;
+    return false;
+}
+
 static bool has_ranks(const struct dpb_curve_set *set, int ranks)
 {
     size_t c, i;
@@ -70,7 +93,8 @@ static void append_ranks_axis(const struct dpb_curve_set *set, bool logarithmic,
     }
     dpb_str_append(script, ")\n");
     if (logarithmic) {
-        dpb_str_appendf(script, "set logscale x 2\nset xrange [0.8:%g]\n", 1.25 * set->max_ranks);
+        dpb_str_appendf(script, "set logscale x 2\nset xrange [%g:%g]\n", 0.8 * fewest_ranks(set),
+                        1.25 * set->max_ranks);
     } else {
         dpb_str_appendf(script, "set xrange [0.5:%g]\n", set->max_ranks + 0.5);
     }
@@ -137,6 +161,15 @@ static double common_baseline(const struct dpb_curve_set *set)
     return baseline->samples_per_s_total / baseline->ranks;
 }
 
+/* Was one rank run, or is what one would reach taken from the baseline's share? */
+static bool starts_at_one(const struct dpb_curve_set *set)
+{
+    for (size_t c = 0; c < set->count; c++)
+        if (set->curves[c].points[0]->baseline->ranks != 1)
+            return false;
+    return true;
+}
+
 static void append_value_axis(const struct dpb_curve_set *set, bool speedup, bool logarithmic,
                               struct dpb_str *script)
 {
@@ -147,8 +180,9 @@ static void append_value_axis(const struct dpb_curve_set *set, bool speedup, boo
                         "set ylabel 'scaling efficiency (1 = ideal)'\nset yrange [0:%.6g]\n", top);
         return;
     }
-    dpb_str_appendf(script, "set ylabel 'speed-up over 1 rank (times)'\nset yrange [%g:%.6g]\n",
-                    logarithmic ? 0.5 : 0.0, top);
+    dpb_str_appendf(script, "set ylabel 'speed-up (%s)'\nset yrange [%g:%.6g]\n",
+                    starts_at_one(set) ? "times 1 rank" : "efficiency times ranks",
+                    logarithmic ? 0.5 * fewest_ranks(set) : 0.0, top);
     if (logarithmic) {
         dpb_str_append(script, "set logscale y 2\n");
     } else if (isfinite(rate)) {
@@ -162,7 +196,7 @@ static void append_value_axis(const struct dpb_curve_set *set, bool speedup, boo
 static void add_plot(const struct dpb_curve_set *set, bool speedup, struct dpb_plot_list *list)
 {
     const char *scaling = set->weak ? "Weak" : "Strong";
-    bool logarithmic = set->max_ranks > LINEAR_RANKS_MAX;
+    bool logarithmic = set->max_ranks > LINEAR_RANKS_MAX, long_labels = has_long_labels(set);
     struct dpb_str title = {0}, data = {0};
     struct dpb_plot *plot;
     size_t c;
@@ -171,7 +205,8 @@ static void add_plot(const struct dpb_curve_set *set, bool speedup, struct dpb_p
                     speedup ? "speed-up" : "efficiency",
                     set->how.length ? set->how.text : "measured");
     plot = dpb_plot_add(list, speedup ? "speedup" : "efficiency",
-                        title.failed ? scaling : title.text, 880, 430 + 10 * (int)set->count);
+                        title.failed ? scaling : title.text, 880,
+                        430 + (long_labels ? 22 : 10) * (int)set->count);
     dpb_str_release(&title);
     if (!plot)
         return;
@@ -180,9 +215,10 @@ static void add_plot(const struct dpb_curve_set *set, bool speedup, struct dpb_p
     append_ranks_axis(set, logarithmic, &plot->script);
     append_value_axis(set, speedup, logarithmic, &plot->script);
     dpb_str_appendf(&plot->script,
-                    "set key outside right center vertical Left reverse samplen 3 width 1\n"
+                    "set key outside %s Left reverse samplen 3 width 1\n"
                     "set samples 200\n"
                     "plot %s with lines lw 1.5 dt 3 lc rgb '%s' title 'ideal'",
+                    long_labels ? "below center vertical maxcols 1" : "right center vertical",
                     speedup ? "x" : "1", DPB_COLOUR_IDEAL);
     for (c = 0; c < set->count && !data.failed; c++)
         append_curve(set, c, logarithmic, data.text, &plot->script);

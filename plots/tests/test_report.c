@@ -505,6 +505,35 @@ static void test_decimal_comma(void **state)
         assert_int_equal(result.plots, 4);
 }
 
+/* Curves that start at 8 ranks, with labels that would leave a plot beside them no room. */
+static void test_long_labels_and_no_single_rank(void **state)
+{
+    static const char *const values[] = {"hierarchical-copy", "one-device"};
+    static const int ranks[] = {8, 32};
+    struct dpb_str text = {0};
+
+    (void)state;
+    for (size_t v = 0; v < 2; v++) {
+        for (size_t r = 0; r < 2; r++) {
+            struct sample_record one =
+                    sample_cell((int64_t)(2 * v + r), ranks[r], 10 + 2.0 * (double)(v + r));
+
+            one.series = one.compute_series = values[v];
+            one.axes[1] = (struct sample_axis){"cross-device-operations", values[v]};
+            sample_add(&records, &one);
+        }
+    }
+    report_with(NULL, "long");
+    read_plot("speedup.gp", &text);
+    expect_in(&text, "set key outside below center vertical maxcols 1 ");
+    expect_in(&text, "set ylabel 'speed-up (efficiency times ranks)'");
+    expect_in(&text, "set xrange [6.4:40]");
+    dpb_str_release(&text);
+    read_plot("breakdown.gp", &text);
+    expect_in(&text, "'32 ranks, cross-device-operations hierarchical-copy' 3");
+    dpb_str_release(&text);
+}
+
 static void test_folder_that_cannot_be_written(void **state)
 {
     struct dpb_report_config config = {.folder = "/proc/nothing", .title = "x"};
@@ -537,6 +566,7 @@ int main(void)
             REPORT_TEST(test_overlap_that_hurts),
             REPORT_TEST(test_flagged_headline),
             REPORT_TEST(test_decimal_comma),
+            REPORT_TEST(test_long_labels_and_no_single_rank),
             REPORT_TEST(test_folder_that_cannot_be_written),
     };
 
