@@ -116,7 +116,9 @@ static void put_plan(const struct dpb_cell_outcome *o, dpb_json *record)
     struct dpb_str repro = {0};
     dpb_str_append(&repro, "dpbench run");
     dpb_config_repro(cell->config, &repro);
-    dpb_json_set(record, "config", dpb_config_to_json(cell->config));
+    dpb_json_set(
+            record, "config",
+            dpb_cell_record_config(cell->config, o->is_virtual ? NULL : o->crew, o->result->world));
     dpb_json_set_string(record, "repro", repro.text);
     dpb_str_release(&repro);
     dpb_json_set(record, "axes", axes);
@@ -644,6 +646,23 @@ static void add_launcher_to_repro(dpb_json *record)
     if (!line.failed)
         dpb_json_set_string(record, "repro", line.text);
     dpb_str_release(&line);
+}
+
+dpb_json *dpb_cell_record_config(const dpb_config *config, const dpb_crew *crew,
+                                 const dpb_json *world)
+{
+    static const char *const key = "ranks_per_node";
+    dpb_json *json = dpb_config_to_json(config);
+    const dpb_json *each = dpb_json_get(world, key);
+    if (dpb_json_as_int(dpb_json_get(world, "nodes"), 1) > 1) {
+        if (dpb_json_type(each) == DPB_JSON_INT)
+            dpb_json_set(json, key, dpb_json_copy(each));
+        else
+            dpb_json_set_absent(json, key, "nodes have different numbers of ranks: world.hosts");
+    } else if (crew && !world && !dpb_config_is_explicit(config, "ranks-per-node")) {
+        dpb_json_set_absent(json, key, "the ranks were not all there");
+    }
+    return json;
 }
 
 void dpb_cell_record_where(const dpb_crew *crew, const dpb_json *world, dpb_json *record)

@@ -41,6 +41,11 @@ static const struct dpb_comm_bench_options *options_of(const struct comm_launch 
     return dpb_config_struct(launch->config, "experiment");
 }
 
+static const dpb_json *world_of(const struct comm_launch *launch)
+{
+    return launch->result ? launch->result->world : NULL;
+}
+
 /* What every record of a launch says. */
 static dpb_json *record_new(const struct comm_records *records, const struct comm_launch *launch,
                             dpb_status st, const char *reason)
@@ -60,13 +65,14 @@ static dpb_json *record_new(const struct comm_records *records, const struct com
     dpb_json_set(record, "tool", dpb_tool_json());
     dpb_json_set_string(record, "time_utc", now);
     dpb_json_set(record, "host", dpb_json_copy(records->host));
-    dpb_cell_record_where(records->crew, launch->result ? launch->result->world : NULL, record);
+    dpb_cell_record_where(records->crew, world_of(launch), record);
     dpb_json_set_int(record, "ranks", options_of(launch)->ranks);
     return record;
 }
 
 /* Options of the launch, with the collective, type and size of this row. */
-static dpb_json *row_config(const struct comm_launch *launch, const struct comm_row *row)
+static dpb_json *row_config(const struct comm_records *records, const struct comm_launch *launch,
+                            const struct comm_row *row)
 {
     dpb_config *config = NULL;
     char size[DPB_UNIT_TEXT_BYTES];
@@ -76,7 +82,8 @@ static dpb_json *row_config(const struct comm_launch *launch, const struct comm_
         dpb_config_set(config, "collective", dpb_coll_text(row->kind)) == DPB_OK &&
         dpb_config_set(config, "dtype", dpb_dtype_text(row->dtype)) == DPB_OK &&
         dpb_config_set(config, "sizes", size) == DPB_OK)
-        json = dpb_config_to_json(config);
+        json = dpb_cell_record_config(config, launch->result ? records->crew : NULL,
+                                      world_of(launch));
     dpb_config_free(config);
     return json;
 }
@@ -142,9 +149,10 @@ static void set_times(dpb_json *record, const double *samples, size_t count, dou
     set_rate(record, "busbw_p50_bytes_per_s", size_bytes / p50_ns * 1e9 * factor);
 }
 
-static void set_what(const struct comm_launch *launch, const struct comm_row *row, dpb_json *record)
+static void set_what(const struct comm_records *records, const struct comm_launch *launch,
+                     const struct comm_row *row, dpb_json *record)
 {
-    dpb_json_set(record, "config", row_config(launch, row));
+    dpb_json_set(record, "config", row_config(records, launch, row));
     dpb_json_set_string(record, "collective", dpb_coll_text(row->kind));
     dpb_json_set_string(record, "dtype", dpb_dtype_text(row->dtype));
     dpb_json_set_string(record, "redop", sums(row->kind) ? "sum" : "none");
@@ -155,7 +163,8 @@ static void set_what(const struct comm_launch *launch, const struct comm_row *ro
 }
 
 /* What was measured, or not, beside the launch. */
-static void set_row(const struct comm_launch *launch, const struct comm_row *row, dpb_json *record)
+static void set_row(const struct comm_records *records, const struct comm_launch *launch,
+                    const struct comm_row *row, dpb_json *record)
 {
     const dpb_json *rank0 = launch->result->ranks[0], *comm = dpb_json_get(rank0, "comm");
     dpb_json_set_bool(record, "emulated", dpb_json_as_bool(dpb_json_get(comm, "emulated"), false));
@@ -163,7 +172,7 @@ static void set_row(const struct comm_launch *launch, const struct comm_row *row
     dpb_json_set(record, "comm", dpb_json_copy(comm));
     dpb_json_set(record, "device", dpb_json_copy(dpb_json_get(rank0, "device")));
     dpb_json_set(record, "algorithm", dpb_json_copy(dpb_json_get(comm, "algorithm")));
-    set_what(launch, row, record);
+    set_what(records, launch, row, record);
 }
 
 /* The algorithm, or the comm, does not have this one; the others are measured all the same. */
@@ -172,7 +181,7 @@ static void add_skipped(struct comm_records *records, const struct comm_launch *
 {
     char reason[256];
     dpb_json *record = record_new(records, launch, DPB_ERR_UNSUPPORTED, "");
-    set_row(launch, row, record);
+    set_row(records, launch, row, record);
     snprintf(reason, sizeof(reason),
              "algorithm %s has no %s of %s here; the ranks' messages say why",
              dpb_json_as_string(dpb_json_get(record, "algorithm"), "of the comm"),
@@ -208,7 +217,7 @@ static dpb_status add_row_record(struct comm_records *records, const struct comm
         dpb_json_set_string(record, "status", "invalid");
         dpb_json_set_string(record, "reason", "elements of the result are wrong");
     }
-    set_row(launch, row, record);
+    set_row(records, launch, row, record);
     dpb_json_set_int(record, "wrong", wrong_here);
     dpb_json_set(record, "wire_bytes_per_rank", wire);
     dpb_json_set_int(record, "iterations", (int64_t)count);
@@ -264,7 +273,7 @@ dpb_status comm_records_simulate(struct comm_records *records, const struct comm
         dpb_json_set_bool(record, "emulated", false);
         dpb_json_set_bool(record, "simulated", true);
         dpb_json_set_absent(record, "algorithm", "simulated: `source` says what the time is from");
-        set_what(launch, &launch->rows[i], record);
+        set_what(records, launch, &launch->rows[i], record);
         st = comm_sim_put(machine, &launch->rows[i], options_of(launch)->ranks, record);
         dpb_json_append(records->list, record);
     }

@@ -8,6 +8,7 @@
 #include "dpb_json.h"
 #include "dpb_launcher.h"
 #include "dpb_memory.h"
+#include "dpb_options.h"
 #include "dpb_plan.h"
 #include "dpb_record.h"
 #include "dpb_status.h"
@@ -53,6 +54,12 @@ double dpb_cell_sections_median_ns(const dpb_json *sections);
 
 /* "traces/cell000-repeat0.json": the file of a launch's trace, in the run's folder. */
 void dpb_cell_trace_name(const struct dpb_plan_launch *launch, char *name, size_t name_bytes);
+
+/* The options of a launch as its record has them; caller owns. On several nodes ranks_per_node is
+ * what `world` (as below) says; null where nodes differ, or where it was not given and `world` is
+ * not known. */
+dpb_json *dpb_cell_record_config(const dpb_config *config, const dpb_crew *crew,
+                                 const dpb_json *world);
 
 /* Into a record: who started the ranks, and which of them were where (dpb_launch_result.world; NULL
  * where it is not known). */

@@ -102,6 +102,14 @@ static bool is_usable(const dpb_json *record, struct points *points)
     return dpb_json_as_int(dpb_json_get(record, "ranks"), 1) > 1;
 }
 
+/* On several nodes, which may have different numbers of ranks? */
+static bool is_of_nodes(const dpb_json *record, int ranks)
+{
+    const dpb_json *each = dpb_json_path(record, "config/ranks_per_node");
+
+    return each && (dpb_json_type(each) == DPB_JSON_NULL || dpb_json_as_int(each, ranks) < ranks);
+}
+
 static dpb_status take_record(struct calibrating *c, struct points *points, const char *file,
                               const dpb_json *record, bool *has_source)
 {
@@ -127,8 +135,7 @@ static dpb_status take_record(struct calibrating *c, struct points *points, cons
         points->other_settings++;
         return DPB_OK;
     }
-    if (dpb_json_as_int(dpb_json_path(record, "config/ranks_per_node"), point.ranks) <
-        point.ranks) {
+    if (is_of_nodes(record, point.ranks)) {
         points->of_nodes++;
         return DPB_OK;
     }
@@ -464,8 +471,7 @@ static void tell_what_was_not_used(struct calibrating *c, const struct points *p
         calibrate_left_out(c, "%zu records of collectives with other settings than \"%s\"",
                            points->other_settings, points->setting);
     if (points->of_nodes > 0)
-        calibrate_left_out(c, "%zu records of collectives over nodes that are emulated",
-                           points->of_nodes);
+        calibrate_left_out(c, "%zu records of collectives over several nodes", points->of_nodes);
 }
 
 static void points_release(struct points *points)

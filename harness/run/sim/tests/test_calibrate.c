@@ -19,7 +19,7 @@ struct row {
     int ranks;
     double bytes, ns;
     const char *host, *algorithm, *status;
-    bool simulated;
+    bool simulated, uneven_nodes;
 };
 
 static struct row plain(int ranks, double bytes, double ns)
@@ -34,6 +34,9 @@ static struct row plain(int ranks, double bytes, double ns)
 
 static void put(FILE *file, const struct row *row)
 {
+    char each[16];
+
+    snprintf(each, sizeof(each), "%d", row->ranks);
     fprintf(file,
             "{\"schema\": \"dpb.comm/1\", \"run_id\": \"r\", \"status\": \"%s\", \"time_utc\": "
             "\"2026-11-30T10:00:00.000Z\", \"host\": {\"name\": \"%s\", \"cpu_model\": "
@@ -42,10 +45,10 @@ static void put(FILE *file, const struct row *row)
             "\"simulated\": %s, \"comm\": {\"name\": \"shm\"}, \"device\": {\"name\": \"cpu\"}, "
             "\"algorithm\": \"%s\", \"collective\": \"all-reduce\", \"dtype\": \"fp32\", "
             "\"config\": "
-            "{\"call\": \"blocking\", \"ranks_per_node\": %d}, \"size_bytes\": %.0f, \"wrong\": 0, "
+            "{\"call\": \"blocking\", \"ranks_per_node\": %s}, \"size_bytes\": %.0f, \"wrong\": 0, "
             "\"time_ns\": {\"p50\": %.17g}}\n",
             row->status, row->host, row->ranks, row->simulated ? "true" : "false", row->algorithm,
-            row->ranks, row->bytes, row->ns);
+            row->uneven_nodes ? "null" : each, row->bytes, row->ns);
 }
 
 static char path[64];
@@ -190,8 +193,8 @@ static void test_of_several_runs_the_median_counts(void **state)
 
 static void test_other_records_are_left_out_and_told(void **state)
 {
-    struct row rows[] = {plain(2, 1024, 1000), plain(2, 4096, 1000), plain(2, 8192, 1000),
-                         plain(2, 16384, 1000), plain(1, 1024, 1000)};
+    struct row rows[] = {plain(2, 1024, 1000),  plain(2, 4096, 1000), plain(2, 8192, 1000),
+                         plain(2, 16384, 1000), plain(1, 1024, 1000), plain(3, 1024, 1000)};
     FILE *file = begin();
     struct dpb_calibration found;
 
@@ -199,7 +202,8 @@ static void test_other_records_are_left_out_and_told(void **state)
     rows[1].algorithm = "direct";
     rows[2].simulated = true;
     rows[3].status = "invalid";
-    for (int i = 0; i < 5; i++)
+    rows[5].uneven_nodes = true;
+    for (int i = 0; i < 6; i++)
         put(file, &rows[i]);
     fclose(file);
     assert_int_equal(calibrate(&found), DPB_OK);
@@ -210,6 +214,8 @@ static void test_other_records_are_left_out_and_told(void **state)
     assert_string_equal(dpb_json_as_string(dpb_json_at(left_out, 1), ""),
                         "1 records of collectives with other settings than \"shm ring, fp32, "
                         "blocking calls\"");
+    assert_string_equal(dpb_json_as_string(dpb_json_at(left_out, 2), ""),
+                        "1 records of collectives over several nodes");
     dpb_calibration_release(&found);
 }
 
