@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <poll.h>
 #include <spawn.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -59,8 +60,28 @@ static void release_words(struct words *words)
     free(words->items);
 }
 
+#define WAIT_MS 20
+
+/* Wait for a program's end. What ended this process's own work ends it, too: a signal to this
+ * process alone has not reached it. NULL: nothing does. */
+static dpb_status wait_for(pid_t pid, const volatile sig_atomic_t *interrupted, int *status)
+{
+    bool is_told = false;
+    pid_t ended;
+
+    while ((ended = waitpid(pid, status, WNOHANG)) == 0) {
+        if (!is_told && interrupted && *interrupted) {
+            kill(pid, SIGTERM);
+            is_told = true;
+        }
+        (void)poll(NULL, 0, WAIT_MS);
+    }
+    return ended == pid ? DPB_OK : DPB_ERR_IO;
+}
+
 /* Run a program to its end with its output in `log`; `code` gets its exit status, 128 + signal. */
-static dpb_status run_program(char *const *argv, const char *log, int *code)
+static dpb_status run_program(char *const *argv, const char *log,
+                              const volatile sig_atomic_t *interrupted, int *code)
 {
     posix_spawn_file_actions_t actions;
     int error, status;
@@ -81,18 +102,17 @@ static dpb_status run_program(char *const *argv, const char *log, int *code)
         dpb_error("cannot start \"%s\": %s", argv[0], strerror(error));
         return DPB_ERR_UNAVAILABLE;
     }
-    while (waitpid(pid, &status, 0) < 0)
-        if (errno != EINTR)
-            return DPB_ERR_IO;
+    DPB_TRY(wait_for(pid, interrupted, &status));
     *code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
     return DPB_OK;
 }
 
-static dpb_status run_or_fail(char *const *argv, const char *log, const char *what)
+static dpb_status run_or_fail(char *const *argv, const char *log,
+                              const volatile sig_atomic_t *interrupted, const char *what)
 {
     int code;
 
-    DPB_TRY(run_program(argv, log, &code));
+    DPB_TRY(run_program(argv, log, interrupted, &code));
     if (code == 0)
         return DPB_OK;
     dpb_error("cannot %s: %s ended with status %d", what, argv[0], code);
@@ -110,10 +130,12 @@ struct side {
     char *folder; /* of its own, removed at the end, or NULL */
     bool is_checked_out;
     struct words options;
+    const volatile sig_atomic_t *interrupted; /* then what runs for it is ended */
 };
 
 /* What `git rev-parse` calls a commit; DPB_ERR_NOT_FOUND when there is none. */
-static dpb_status resolve_revision(const char *revision, const char *log, char commit[64])
+static dpb_status resolve_revision(const char *revision, const char *log, const struct side *side,
+                                   char commit[64])
 {
     struct dpb_str wanted = {0}, text = {0};
     dpb_status st;
@@ -123,7 +145,7 @@ static dpb_status resolve_revision(const char *revision, const char *log, char c
     const char *const resolve[] = {"git",       "rev-parse", "--verify", "--end-of-options",
                                    wanted.text, NULL};
     DPB_TRY_GOTO(st, wanted.failed ? DPB_ERR_NO_MEMORY : DPB_OK, out);
-    DPB_TRY_GOTO(st, run_program((char *const *)resolve, log, &code), out);
+    DPB_TRY_GOTO(st, run_program((char *const *)resolve, log, side->interrupted, &code), out);
     DPB_TRY_GOTO(st, dpb_file_read(log, &text), out);
     if (code != 0 || !text.text) {
         dpb_error("there is no revision \"%s\": %.*s", revision,
@@ -163,10 +185,18 @@ static dpb_status build_commit(const char *commit, const char *log, struct side 
     const char *const compile[] = {"cmake",   "--build",    build,  "--target",
                                    "dpbench", "--parallel", number, NULL};
     DPB_TRY_GOTO(st, st, out);
-    DPB_TRY_GOTO(st, run_or_fail((char *const *)checkout, log, "check the revision out"), out);
+    DPB_TRY_GOTO(
+            st,
+            run_or_fail((char *const *)checkout, log, side->interrupted, "check the revision out"),
+            out);
     side->is_checked_out = true;
-    DPB_TRY_GOTO(st, run_or_fail((char *const *)configure, log, "configure the revision"), out);
-    DPB_TRY_GOTO(st, run_or_fail((char *const *)compile, log, "build the revision"), out);
+    DPB_TRY_GOTO(
+            st,
+            run_or_fail((char *const *)configure, log, side->interrupted, "configure the revision"),
+            out);
+    DPB_TRY_GOTO(st,
+                 run_or_fail((char *const *)compile, log, side->interrupted, "build the revision"),
+                 out);
     side->program = program_of_build(build);
     if (!side->program)
         st = DPB_ERR_NO_MEMORY;
@@ -192,7 +222,7 @@ static dpb_status build_revision(const char *revision, const char *folder, struc
         st = DPB_ERR_NO_MEMORY;
         goto out;
     }
-    DPB_TRY_GOTO(st, resolve_revision(revision, found, commit), out);
+    DPB_TRY_GOTO(st, resolve_revision(revision, found, side, commit), out);
     dpb_str_appendf(&label, "revision %s, %.12s", revision, commit);
     side->origin = label.text;
     DPB_TRY_GOTO(st, label.failed ? DPB_ERR_NO_MEMORY : DPB_OK, out);
@@ -274,7 +304,7 @@ static void run_quietly(const char *const *argv, const char *folder)
 {
     int code;
 
-    if (run_program((char *const *)argv, "/dev/null", &code) < 0 || code != 0)
+    if (run_program((char *const *)argv, "/dev/null", NULL, &code) < 0 || code != 0)
         dpb_warn("\"%s\" is left behind: %s %s failed", folder, argv[0], argv[1]);
 }
 
@@ -417,7 +447,7 @@ static dpb_status launch(struct measurement *m, int s, int64_t pair)
         goto out;
     }
     dpb_info("run %" PRId64 " of %" PRId64 ": %s", m->order + 1, 2 * m->config->runs, side->label);
-    DPB_TRY_GOTO(st, run_program(words.items, log, &code), out);
+    DPB_TRY_GOTO(st, run_program(words.items, log, m->config->interrupted, &code), out);
     if (*m->config->interrupted) {
         st = DPB_ERR_INTERRUPTED;
         goto out;
@@ -441,7 +471,9 @@ static dpb_status launch_all(struct measurement *m)
 
 dpb_status gate_measure(const struct gate_measure_config *config)
 {
-    struct measurement m = {.config = config};
+    struct measurement m = {
+            .config = config,
+            .sides = {{.interrupted = config->interrupted}, {.interrupted = config->interrupted}}};
     char *launches = dpb_path_join(config->folder, "launches");
     dpb_status st = launches ? dpb_mkdir_p(launches) : DPB_ERR_NO_MEMORY;
 

@@ -251,6 +251,25 @@ assert len(open("r.md", "rb").read()) <= 65536
     assert_json r.json 'd["allowed_differences"]' '["bucket: 26214400, 1048576"]'
 }
 
+@test "measure: SIGTERM ends the launch that is at work" {
+    start_dpbench gate measure --data synthetic --workload mnist-mlp --batch-per-rank 8 \
+        --steps 2000000 --warmup 2 --trace-steps 0 --probe-retries 0 --runs 3 -o m
+    for _ in $(seq 300); do
+        launch=$(children_of "$background")
+        [ -z "$launch" ] || [ -z "$(children_of "$launch")" ] || break
+        sleep 0.1
+    done
+    ranks=$(children_of "$launch")
+    kill -TERM "$background"
+    finish_dpbench 30 || {
+        kill -KILL "$launch"
+        return 1
+    }
+    assert_exit 130
+    # shellcheck disable=SC2086 # one or several
+    assert_gone $launch $ranks
+}
+
 # Programs whose launches are real and whose step times are made up: program NAME NS. They differ
 # from launch to launch by 0.5 %, and do not hang on how busy this machine is.
 program() {
