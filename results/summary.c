@@ -312,6 +312,8 @@ static dpb_status summarize_cell(struct dpb_summary *summary, struct dpb_cell_su
             summary->superseded += add_member(members, records->items[i]);
     }
     count_repeats(cell, members);
+    /* what never ran, or was interrupted, does not know of a link */
+    cell->emulated = flag_of(cell->first, "emulated");
     cell->repeat_median_ns = calloc(members->count, sizeof(double));
     cell->repeat_samples_per_s = calloc(members->count, sizeof(double));
     room = sample_count(members) + members->count;

@@ -154,6 +154,26 @@ static void test_strong_scaling(void **state)
     assert_int_equal(find(4)->global_batch, 24);
 }
 
+/* An interrupted repeat says nothing of a link, whether it was run again or not. */
+static void test_emulated_is_what_ran(void **state)
+{
+    struct sample_record interrupted = cell(0, 2, 10), again = cell(0, 2, 10);
+    struct sample_record failed = cell(1, 4, 10), other = cell(1, 4, 10);
+
+    (void)state;
+    interrupted.status = "interrupted";
+    failed.status = "failed";
+    other.repeat = 1;
+    again.emulated = other.emulated = true;
+    add(&interrupted);
+    add(&failed);
+    add(&again);
+    add(&other);
+    assert_int_equal(dpb_summary_compute(&records, &summary), DPB_OK);
+    assert_true(find(0)->emulated);
+    assert_true(find(1)->emulated);
+}
+
 static void test_baseline_of_two_ranks(void **state)
 {
     (void)state;
@@ -650,6 +670,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
             SUMMARY_TEST(test_weak_scaling),
             SUMMARY_TEST(test_strong_scaling),
+            SUMMARY_TEST(test_emulated_is_what_ran),
             SUMMARY_TEST(test_baseline_of_two_ranks),
             SUMMARY_TEST(test_baseline_through_compute_series),
             SUMMARY_TEST(test_no_baseline),
