@@ -49,6 +49,14 @@ static char *folder_of(const char *run)
     return strdup(".");
 }
 
+static void hint_resume(const char *when, const char *folder, const char *options)
+{
+    struct dpb_str command = {0};
+    dpb_run_resume_command(folder, options, &command);
+    dpb_log_hint("%scontinue with `%s`", when, command.failed ? "" : command.text);
+    dpb_str_release(&command);
+}
+
 dpb_status dpb_report_folders(const char *const *folders, size_t count, const char *out_folder,
                               bool json)
 {
@@ -70,8 +78,8 @@ dpb_status dpb_report_folders(const char *const *folders, size_t count, const ch
     if (strcmp(dpb_json_as_string(dpb_json_get(manifest, "state"), ""), "running") == 0) {
         dpb_warn("the run in \"%s\" is not complete: it still runs, or its driver died",
                  first_folder);
-        dpb_log_hint("if it died, continue with `dpbench sweep --resume %s%s`", first_folder,
-                     dpb_json_as_string(dpb_json_path(manifest, "launcher/options"), ""));
+        hint_resume("if it died, ", first_folder,
+                    dpb_json_as_string(dpb_json_path(manifest, "launcher/options"), ""));
     }
     struct dpb_report_config config = {
             .folder = out_folder ? out_folder : first_folder,
@@ -101,11 +109,10 @@ out:
     return st;
 }
 
-static void hint_resume(const struct dpb_execute_config *config)
+static void hint_resume_interrupted(const struct dpb_execute_config *config)
 {
     dpb_json *launcher = dpb_crew_json(config->crew);
-    dpb_log_hint("continue with `dpbench sweep --resume %s%s`", config->folder,
-                 dpb_json_as_string(dpb_json_get(launcher, "options"), ""));
+    hint_resume("", config->folder, dpb_json_as_string(dpb_json_get(launcher, "options"), ""));
     dpb_json_free(launcher);
 }
 
@@ -133,7 +140,7 @@ dpb_status dpb_execute(const struct dpb_execute_config *config)
         reported = dpb_report_folders(&config->folder, 1, config->folder, config->json);
     if (st == DPB_ERR_INTERRUPTED) {
         dpb_warn("interrupted: %zu launches are recorded", result.ok + result.skipped_done);
-        hint_resume(config);
+        hint_resume_interrupted(config);
     } else if (result.not_ok > 0 && result.ok > 0) { /* with none ok the report has said so */
         dpb_error("%zu of %zu launches are not ok; the first: %s", result.not_ok,
                   result.ok + result.not_ok, result.first_reason);

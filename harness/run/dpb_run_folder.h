@@ -9,6 +9,7 @@
 #include "dpb_plan.h"
 #include "dpb_registry.h"
 #include "dpb_status.h"
+#include "dpb_str.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -28,6 +29,10 @@ dpb_status dpb_run_plan_read(const struct dpb_registry *registry, const char *fo
 /* A run whose ranks a launcher started is not to be continued without one: its cells would be of
  * another machine. DPB_ERR_USAGE, logged, with the options that it had. `crew`: NULL for none. */
 dpb_status dpb_run_crew_check(const char *folder, const dpb_crew *crew);
+
+/* What continues the run in a folder, as one types it: "dpbench sweep --resume 'my run'" and, where
+ * ranks were started by a launcher, the options that it had (" --launcher srun", or ""). */
+void dpb_run_resume_command(const char *folder, const char *options, struct dpb_str *command);
 
 /* Two drivers in one folder would disturb each other's measurements and do everything twice: `fd`
  * holds the folder until it is closed (-1 where the file system cannot). DPB_ERR_UNAVAILABLE,

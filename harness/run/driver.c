@@ -465,14 +465,14 @@ static dpb_status keep_record(struct driver *d, const struct dpb_cell_outcome *o
         d->config->annotate(d->config->annotate_ctx, &outcome->launch, record);
     if (st == DPB_OK)
         st = dpb_records_append(d->records_path, record);
-    const bool ok = strcmp(dpb_json_as_string(dpb_json_get(record, "status"), ""), "ok") == 0;
-    if (st == DPB_OK && !ok) {
-        if (*launched == DPB_OK)
-            *launched = DPB_ERR_CHECK;
-        if (d->result->not_ok == 0)
-            snprintf(d->result->first_reason, sizeof(d->result->first_reason), "%s",
-                     dpb_json_as_string(dpb_json_get(record, "reason"), ""));
-    }
+    const char *status = dpb_json_as_string(dpb_json_get(record, "status"), "");
+    const bool ok = st == DPB_OK && strcmp(status, "ok") == 0;
+    if (st == DPB_OK && !ok && *launched == DPB_OK)
+        *launched = DPB_ERR_CHECK;
+    if (!ok && d->result->not_ok == 0)
+        snprintf(d->result->first_reason, sizeof(d->result->first_reason), "%s",
+                 st < 0 ? "its record or trace could not be written"
+                        : dpb_json_as_string(dpb_json_get(record, "reason"), ""));
     d->result->ok += ok;
     d->result->not_ok += !ok;
     dpb_json_free(record);

@@ -34,6 +34,13 @@ static bool exists(const char *folder, const char *name)
     return yes;
 }
 
+void dpb_run_resume_command(const char *folder, const char *options, struct dpb_str *command)
+{
+    dpb_str_append(command, "dpbench sweep --resume ");
+    dpb_shell_quote(folder, command);
+    dpb_str_append(command, options);
+}
+
 /* Make the record file, which only one program can: DPB_END when it is there already. */
 static dpb_status claim(const char *folder)
 {
@@ -87,9 +94,12 @@ dpb_status dpb_run_folder_new(const char *wanted, const char *name, char **folde
             break;
     }
     if (st == DPB_END) {
+        struct dpb_str command = {0};
+        dpb_run_resume_command(made, "", &command);
         dpb_error("\"%s\" already holds a run", made);
-        dpb_log_hint("continue it with `dpbench sweep --resume %s`, or choose another folder",
-                     made);
+        dpb_log_hint("continue it with `%s`, or choose another folder",
+                     command.failed ? "" : command.text);
+        dpb_str_release(&command);
         return DPB_ERR_USAGE;
     }
     DPB_TRY(st);
@@ -146,10 +156,14 @@ dpb_status dpb_run_plan_read(const struct dpb_registry *registry, const char *fo
 
 static void refuse_without(const char *launcher, const char *folder, const dpb_json *manifest)
 {
+    struct dpb_str command = {0};
+    dpb_run_resume_command(
+            folder, dpb_json_as_string(dpb_json_path(manifest, "launcher/options"), ""), &command);
     dpb_error("ranks of the run in \"%s\" were started with --launcher %s, and now there is none",
               folder, launcher);
-    dpb_log_hint("`dpbench sweep --resume %s%s`; or start a new sweep for this machine alone",
-                 folder, dpb_json_as_string(dpb_json_path(manifest, "launcher/options"), ""));
+    dpb_log_hint("`%s`; or start a new sweep for this machine alone",
+                 command.failed ? "" : command.text);
+    dpb_str_release(&command);
 }
 
 dpb_status dpb_run_crew_check(const char *folder, const dpb_crew *crew)

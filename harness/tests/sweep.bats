@@ -196,6 +196,14 @@ assert_file_mistake() {
     cmp "$file" whole.jsonl
 }
 
+@test "the command that continues a run can be pasted, a blank in its folder or not" {
+    dpbench run "${quick[@]}" --ranks 1 -o 'my run'
+    assert_exit 0
+    dpbench run "${quick[@]}" --ranks 1 -o 'my run'
+    assert_exit 2
+    assert_output "continue it with .dpbench sweep --resume 'my run'., or choose another folder"
+}
+
 @test "--resume of what is no run is refused" {
     mkdir empty
     dpbench sweep --resume empty
