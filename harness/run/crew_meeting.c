@@ -1,5 +1,6 @@
 /* Where processes that somebody else started meet: at an address that their launcher's variables
  * give, at one that the user gives, or by a file that only this user can read. */
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -18,7 +19,10 @@
 #include "dpb_log.h"
 
 #define FILE_PREFIX    "file:"
+#define FILE_NAME      "dpbench-%u-%d-%016" PRIx64 /* user, launcher, job */
 #define FILE_BYTES_MAX 4096
+#define LOCK_NS        200000000ll /* for who only looks whether a file's rank 0 is dead */
+#define LOCK_AGAIN_NS  1000000ll
 #define LOOK_NS        100000000ll /* between two looks at the file */
 #define TRY_NS         2000000000ll /* for a connection, before the file is read again: it may be old */
 #define PORT_LEAST     20000
@@ -33,7 +37,7 @@ static const char *variable(const char *name)
 /* ---- which place ---- */
 
 /* What tells one job of this user from another on this host. */
-static void job_name(const struct dpb_launched *launched, char *text, size_t text_bytes)
+static uint64_t job_number(const struct dpb_launched *launched)
 {
     char id[512];
     switch (launched->by) {
@@ -52,17 +56,15 @@ static void job_name(const struct dpb_launched *launched, char *text, size_t tex
         snprintf(id, sizeof(id), "%d", (int)getppid());
         break;
     }
-    snprintf(text, text_bytes, "%d-%016" PRIx64, (int)launched->by,
-             (uint64_t)XXH3_64bits(id, strlen(id)));
+    return XXH3_64bits(id, strlen(id));
 }
 
 static void name_file(const struct dpb_launched *launched, struct crew_meeting *meeting)
 {
-    char job[64];
     const char *folder = variable("XDG_RUNTIME_DIR");
-    job_name(launched, job, sizeof(job));
-    snprintf(meeting->file, sizeof(meeting->file), "%.3900s/dpbench-%u-%s",
-             folder[0] ? folder : "/tmp", (unsigned)geteuid(), job);
+    snprintf(meeting->folder, sizeof(meeting->folder), "%s", folder[0] ? folder : "/tmp");
+    snprintf(meeting->file, sizeof(meeting->file), "%s/" FILE_NAME, meeting->folder,
+             (unsigned)geteuid(), (int)launched->by, job_number(launched));
 }
 
 static dpb_status take_address(const char *text, const char *origin, struct crew_meeting *meeting)
@@ -160,22 +162,43 @@ dpb_status crew_meeting_find(const struct dpb_crew_options *options,
 
 /* ---- rank 0 ---- */
 
+/* A plain file of this user's that nobody else can read. */
+static bool is_private(int fd)
+{
+    struct stat info;
+    return fstat(fd, &info) == 0 && info.st_uid == geteuid() && S_ISREG(info.st_mode) &&
+           !(info.st_mode & 077);
+}
+
+/* Another rank 0 has the lock for as long as it lives, remove_if_left() for an instant. */
+static bool is_held(int fd)
+{
+    const int64_t until_ns = dpb_clock_now_ns() + LOCK_NS;
+    while (flock(fd, LOCK_EX | LOCK_NB) != 0) {
+        if (errno != EWOULDBLOCK) /* a file system without locks */
+            return false;
+        if (dpb_clock_now_ns() >= until_ns)
+            return true;
+        dpb_clock_sleep_until_ns(dpb_clock_now_ns() + LOCK_AGAIN_NS);
+    }
+    return false;
+}
+
 /* Only this user's, and only one rank 0's: the lock goes with the process. */
 static dpb_status check_file(const struct crew_meeting *meeting, int fd)
 {
-    struct stat info;
-    if (fd < 0 || fstat(fd, &info) != 0) {
+    if (fd < 0) {
         dpb_error("cannot write \"%s\", where the ranks meet: %s", meeting->file, strerror(errno));
         dpb_log_hint("give another: --rendezvous file:PATH");
         return DPB_ERR_IO;
     }
-    if (info.st_uid != geteuid() || !S_ISREG(info.st_mode) || info.st_mode & 077) {
+    if (!is_private(fd)) {
         dpb_error("\"%s\", where the ranks meet, may be another user's work", meeting->file);
         dpb_log_hint("it must be a plain file that only this user can read; or give another: "
                      "--rendezvous file:PATH");
         return DPB_ERR_IO;
     }
-    if (flock(fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK)
+    if (!is_held(fd))
         return DPB_OK;
     dpb_error("rank 0 is claimed twice: another process holds \"%s\", where the ranks meet",
               meeting->file);
@@ -205,6 +228,45 @@ static dpb_status lock_file(struct crew_meeting *meeting)
             close(fd);
         DPB_TRY(st);
     }
+}
+
+static bool is_meeting(const char *name)
+{
+    char again[128];
+    unsigned user;
+    uint64_t job;
+    int by;
+    if (sscanf(name, "dpbench-%u-%d-%" SCNx64, &user, &by, &job) != 3 || user != geteuid())
+        return false;
+    snprintf(again, sizeof(again), FILE_NAME, user, by, job);
+    return strcmp(name, again) == 0;
+}
+
+/* A rank 0 that was killed leaves its file, with the secret of its run; who can lock it knows that
+ * no process has it. (A pid would not tell: containers with pids of their own may share /tmp.) */
+static void remove_if_left(const char *path)
+{
+    int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    if (fd < 0)
+        return;
+    if (is_private(fd) && flock(fd, LOCK_EX | LOCK_NB) == 0 && is_there(path, fd) &&
+        unlink(path) == 0)
+        dpb_debug("removed \"%s\": the rank 0 that made it is dead", path);
+    close(fd);
+}
+
+static void remove_what_is_left(const char *folder)
+{
+    DIR *dir = opendir(folder);
+    for (const struct dirent *entry; dir && (entry = readdir(dir));) {
+        char path[4096 + sizeof(entry->d_name)];
+        if (!is_meeting(entry->d_name))
+            continue;
+        snprintf(path, sizeof(path), "%s/%s", folder, entry->d_name);
+        remove_if_left(path);
+    }
+    if (dir)
+        closedir(dir);
 }
 
 static dpb_status write_place(const struct crew_meeting *meeting)
@@ -243,6 +305,8 @@ dpb_status crew_meeting_host(struct crew_meeting *meeting, const struct dpb_crew
     DPB_TRY(dpb_net_listen(bind_to, NULL, meeting->address.port, listen_fd, &meeting->address));
     if (!meeting->file[0])
         return DPB_OK;
+    if (meeting->folder[0])
+        remove_what_is_left(meeting->folder);
     dpb_status st = write_place(meeting);
     if (st < 0) {
         close(*listen_fd);
@@ -267,12 +331,10 @@ static const char *read_place(struct crew_meeting *meeting)
 {
     static const char nothing[] = "does not say where rank 0 is";
     char text[FILE_BYTES_MAX], why[256];
-    struct stat info;
     int fd = open(meeting->file, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     if (fd < 0)
         return errno == ENOENT || errno == ENOTDIR ? "is not there" : "cannot be opened";
-    const bool ours = fstat(fd, &info) == 0 && info.st_uid == geteuid() && S_ISREG(info.st_mode) &&
-                      !(info.st_mode & 077);
+    const bool ours = is_private(fd);
     const ssize_t got = ours ? read(fd, text, sizeof(text) - 1) : -1;
     close(fd);
     if (!ours)

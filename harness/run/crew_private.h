@@ -155,6 +155,7 @@ dpb_status crew_member_serve(int fd, const struct crew_rank *rank,
 struct crew_meeting {
     struct dpb_net_address address; /* port 0: it is in the file */
     char file[4096];                /* "": none */
+    char folder[3900];              /* of the file, where its name is the job's; "": it is not */
     bool one_host;                  /* all are on this one */
     bool has_token;
     struct dpb_net_token token;

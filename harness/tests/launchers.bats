@@ -288,6 +288,42 @@ meet=("${late[@]}" 60s)
     assert_output '9 ranks need as many processes, and 2 were started'
 }
 
+# port=N rank_zero: a rank 0 that waits for rank 1, in the background as $waiting, and its file in $meeting.
+rank_zero() {
+    local before i
+    before=$(ls "$XDG_RUNTIME_DIR")
+    process 0 2 run "${quick[@]}" "${meet[@]}"
+    waiting=${processes[-1]}
+    for ((i = 0; i < 300; i++)); do
+        meeting=$(comm -13 <(echo "$before") <(ls "$XDG_RUNTIME_DIR"))
+        [ -z "$meeting" ] || [ ! -s "$XDG_RUNTIME_DIR/$meeting" ] || return 0
+        sleep 0.1
+    done
+    return 1
+}
+
+@test "the meeting file of a rank 0 that was killed goes with the next one; the living keep theirs" {
+    local dead alive
+    mkdir -m 700 xdg
+    export XDG_RUNTIME_DIR=$folder/xdg
+    touch "xdg/dpbench-$(id -u)-notes" "xdg/dpbench-$(id -u)-1-0123456789abcdef.old" # nobody's meeting
+    port=$((port + 1)) rank_zero
+    dead=$meeting
+    kill -KILL "$waiting"
+    wait "$waiting" || true
+    [ -s "xdg/$dead" ]
+    port=$((port + 2)) rank_zero
+    alive=$meeting
+    [ ! -e "xdg/$dead" ]
+    port=$((port + 3)) rank_zero
+    [ -s "xdg/$alive" ]
+    for pid in "${processes[@]:1}"; do
+        kill -TERM "$pid"
+        wait "$pid" || true
+    done
+    [ "$(ls xdg)" = "$(printf 'dpbench-%d-1-0123456789abcdef.old\ndpbench-%d-notes' "$(id -u)" "$(id -u)")" ]
+}
+
 @test "variables that disagree with how many there are" {
     process 0 2 run "${quick[@]}" "${meet[@]}"
     process 1 3 run "${quick[@]}" "${meet[@]}"
