@@ -59,9 +59,9 @@ static void make_layout(const struct dpb_summary *summary, struct layout *layout
     add_column(layout, STEP, "step ms", 99);
     add_column(layout, STEP_HALF, "+-95% ms", 10);
     add_column(layout, RATE, "samples/s", 30);
-    add_column(layout, EFFICIENCY, "efficiency %", 98);
+    add_column(layout, EFFICIENCY, "efficiency %", 97);
     add_column(layout, EXPOSED, "exposed %", 20);
-    add_column(layout, HOW, "how", 60);
+    add_column(layout, HOW, "how", 98);
 }
 
 static void append_text(const struct column *column, const struct dpb_cell_summary *cell,
@@ -146,7 +146,8 @@ static bool may_be_cut(const struct column *column)
 
 static size_t least_width(const struct column *column)
 {
-    size_t shortest = characters(column->header) > 8 ? characters(column->header) : 8;
+    const size_t word = sizeof("simulated") - 1;
+    size_t shortest = characters(column->header) > word ? characters(column->header) : word;
 
     return may_be_cut(column) && column->width > shortest ? shortest : column->width;
 }

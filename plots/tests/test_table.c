@@ -52,7 +52,7 @@ static void test_widths(void **state)
         char *text = table_of(widths[i]);
 
         expect_in(text, "ranks");
-        if (widths[i] >= 60) {
+        if (widths[i] >= 40) {
             /* what matters is there, whole, and says that it is emulated */
             expect_in(text, "efficiency %");
             expect_in(text, "89.9");
