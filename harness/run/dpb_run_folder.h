@@ -18,8 +18,8 @@ extern "C" {
 #define DPB_RECORDS_FILE "records.jsonl"
 
 /* Make the folder of a new run: `wanted`, or runs/<UTC stamp>-<name> below the working folder.
- * Checks that it can be written, and that no other run lies there. DPB_ERR_IO or DPB_ERR_USAGE,
- * logged. Caller frees `folder`. */
+ * Checks that it can be written, and that no other run lies there; one that was killed before it
+ * wrote its manifest is none. DPB_ERR_IO or DPB_ERR_USAGE, logged. Caller frees `folder`. */
 dpb_status dpb_run_folder_new(const char *wanted, const char *name, char **folder);
 
 /* Read the plan of a run that is to be resumed. */
@@ -35,8 +35,9 @@ dpb_status dpb_run_crew_check(const char *folder, const dpb_crew *crew);
 void dpb_run_resume_command(const char *folder, const char *options, struct dpb_str *command);
 
 /* Two drivers in one folder would disturb each other's measurements and do everything twice: `fd`
- * holds the folder until it is closed (-1 where the file system cannot). DPB_ERR_UNAVAILABLE,
- * logged, when another dpbench runs in it. */
+ * holds the folder until it is closed (-1 where the file system cannot). What a driver that was
+ * killed left half written is removed. DPB_ERR_UNAVAILABLE, logged, when another dpbench runs in
+ * it. */
 dpb_status dpb_run_folder_lock(const char *folder, int *fd);
 
 /* The run's name: the last part of the folder's full path, or, when it is resumed, what its

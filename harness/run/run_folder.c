@@ -1,11 +1,13 @@
 #include "dpb_run_folder.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "dpb_clock.h"
@@ -15,6 +17,24 @@
 
 #define MANIFEST        "manifest.json"
 #define MANIFEST_SCHEMA "dpb.manifest/1"
+#define SPACE_CHECK     ".space-check"
+
+enum hold {
+    HELD, /* by this process */
+    HELD_BY_OTHER,
+    CANNOT_TELL /* a folder that is not there, a file system that cannot lock */
+};
+
+/* Until `fd` is closed, or the process ends in whatever way. */
+static enum hold hold(const char *folder, int *fd)
+{
+    *fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (*fd < 0)
+        return CANNOT_TELL;
+    if (flock(*fd, LOCK_EX | LOCK_NB) == 0)
+        return HELD;
+    return errno == EWOULDBLOCK ? HELD_BY_OTHER : CANNOT_TELL;
+}
 
 /* The last part of the folder's full path, so that "x", "x/" and "." in it are one name. */
 static char *folder_name(const char *folder)
@@ -41,7 +61,20 @@ void dpb_run_resume_command(const char *folder, const char *options, struct dpb_
     dpb_str_append(command, options);
 }
 
-/* Make the record file, which only one program can: DPB_END when it is there already. */
+/* Only the claim of a run that was killed before it had written anything else. */
+static bool is_abandoned(const char *folder, const char *claimed)
+{
+    struct stat info;
+    int fd;
+    if (stat(claimed, &info) != 0 || info.st_size > 0 || exists(folder, MANIFEST))
+        return false;
+    const bool nobody = hold(folder, &fd) == HELD;
+    if (fd >= 0)
+        close(fd);
+    return nobody;
+}
+
+/* Make the record file, which only one program can: DPB_END when it is another run's already. */
 static dpb_status claim(const char *folder)
 {
     char *path = dpb_path_join(folder, DPB_RECORDS_FILE);
@@ -49,6 +82,8 @@ static dpb_status claim(const char *folder)
         return DPB_ERR_NO_MEMORY;
     int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     dpb_status st = fd >= 0 ? DPB_OK : errno == EEXIST ? DPB_END : DPB_ERR_IO;
+    if (st == DPB_END && is_abandoned(folder, path))
+        st = DPB_OK;
     if (st < 0) {
         dpb_error("cannot write \"%s\": %s", path, strerror(errno));
         dpb_log_hint("give a folder with space and write permission: -o DIR");
@@ -63,7 +98,7 @@ static dpb_status claim(const char *folder)
 static dpb_status check_space(const char *folder)
 {
     static const char filler[65536];
-    char *path = dpb_path_join(folder, ".space-check");
+    char *path = dpb_path_join(folder, SPACE_CHECK);
     if (!path)
         return DPB_ERR_NO_MEMORY;
     dpb_status st = dpb_file_write_atomic(path, filler, sizeof(filler));
@@ -185,13 +220,30 @@ dpb_status dpb_run_crew_check(const char *folder, const dpb_crew *crew)
     return st;
 }
 
+/* What only who holds the folder writes, half written: of one that was killed. */
+static void remove_half_written(const char *folder)
+{
+    static const char *const begins[] = {DPB_RECORDS_FILE ".tmp-", MANIFEST ".tmp-", SPACE_CHECK};
+    DIR *dir = opendir(folder);
+    for (const struct dirent *entry; dir && (entry = readdir(dir));)
+        for (size_t i = 0; i < sizeof(begins) / sizeof(begins[0]); i++)
+            if (strncmp(entry->d_name, begins[i], strlen(begins[i])) == 0)
+                unlinkat(dirfd(dir), entry->d_name, 0);
+    if (dir)
+        closedir(dir);
+}
+
 dpb_status dpb_run_folder_lock(const char *folder, int *fd)
 {
-    int opened = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    *fd = opened;
-    /* A file system that cannot lock is no reason not to measure. */
-    if (opened < 0 || flock(opened, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK)
+    switch (hold(folder, fd)) {
+    case HELD:
+        remove_half_written(folder);
         return DPB_OK;
+    case CANNOT_TELL: /* no reason not to measure */
+        return DPB_OK;
+    case HELD_BY_OTHER:
+        break;
+    }
     dpb_error("another dpbench is running in \"%s\"", folder);
     dpb_log_hint("wait until it has ended, or choose another folder");
     return DPB_ERR_UNAVAILABLE;

@@ -421,3 +421,25 @@ END
     assert_exit 2
     assert_output 'table-rows'
 }
+
+@test "a folder in which a run was killed at its beginning is used again, and what it half wrote is removed" {
+    mkdir begun held old
+    touch begun/records.jsonl begun/.space-check begun/records.jsonl.tmp-7-0 begun/manifest.json.tmp-7-1 \
+        begun/notes.tmp-7-0 held/records.jsonl old/records.jsonl
+    dpbench run "${quick[@]}" --ranks 1 -o begun
+    assert_exit 0
+    assert_json begun/records.jsonl '[r["status"] for r in d]' '["ok"]'
+    [ -e begun/notes.tmp-7-0 ] # not a run's
+    [ ! -e begun/.space-check ]
+    [ -z "$(find begun -name 'records.jsonl.*' -o -name 'manifest.json.*')" ]
+    exec 9<held
+    flock 9
+    dpbench run "${quick[@]}" --ranks 1 -o held
+    assert_exit 2
+    assert_output '"held" already holds a run'
+    exec 9<&-
+    echo '{}' >old/manifest.json
+    dpbench run "${quick[@]}" --ranks 1 -o old
+    assert_exit 2
+    assert_output '"old" already holds a run'
+}
