@@ -11,6 +11,7 @@
 #include "dpb_clock.h"
 #include "dpb_crew.h"
 #include "dpb_log.h"
+#include "dpb_placement.h"
 #include "dpb_units.h"
 #include "launch_clock.h"
 #include "launch_gather.h"
@@ -111,6 +112,17 @@ static dpb_status check_build(struct launch *l, const struct remote *own,
     return DPB_ERR_UNAVAILABLE;
 }
 
+/* Where ranks were to be is known before only of hosts that were given. */
+static dpb_status check_placement(struct launch *l, const struct remote *own)
+{
+    if (own->expected.ranks > 0)
+        return DPB_OK;
+    dpb_status st = dpb_placement_check(&own->world, l->config->ranks_per_node);
+    if (st < 0)
+        launch_say(l, "the ranks are not %d on every node", l->config->ranks_per_node);
+    return st;
+}
+
 static dpb_status measure_clocks(struct launch *l, struct remote *own,
                                  const struct dpb_world_claim *self)
 {
@@ -137,6 +149,7 @@ static dpb_status start(struct launch *l)
     DPB_TRY(launch_gather(l, &own->gathering, own->claim, &own->world));
     for (int r = 0; r < config->ranks; r++)
         l->rank[r].host = own->world.place[r].host;
+    DPB_TRY(check_placement(l, own));
     DPB_TRY(check_build(l, own, &self));
     l->result->world = dpb_world_json(&own->world);
     dpb_world_announce(&own->world);

@@ -60,11 +60,27 @@ static dpb_status check_uneven(const struct dpb_world *world, const dpb_config *
     return st;
 }
 
+dpb_status dpb_placement_check(const struct dpb_world *world, int asked)
+{
+    struct dpb_str list = {0};
+    if (asked == 0 || world->nodes < 2 || world->ranks_per_node == asked)
+        return DPB_OK;
+    list_nodes(world, &list);
+    dpb_error("--ranks-per-node %d cannot take effect: %d ranks are on %d nodes so: %s", asked,
+              world->ranks, world->nodes, list.text ? list.text : "");
+    dpb_log_hint("leave it out, or have them started so: --hosts, or an option of the launcher "
+                 "(srun --ntasks-per-node, mpirun --map-by ppr:%d:node)",
+                 asked);
+    dpb_str_release(&list);
+    return DPB_ERR_UNAVAILABLE;
+}
+
 dpb_status dpb_placement_find(const dpb_crew *crew, dpb_config *config, int ranks, int asked,
                               struct dpb_world *world)
 {
     char text[32];
     DPB_TRY(dpb_crew_map(crew, ranks, asked, world));
+    DPB_TRY(dpb_placement_check(world, asked));
     if (world->nodes > 1 && world->ranks_per_node == 0)
         return check_uneven(world, config);
     if (asked > 0 || world->ranks_per_node == 0)

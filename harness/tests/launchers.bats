@@ -396,6 +396,26 @@ rank_zero() {
     assert_exit 4
 }
 
+@test "--ranks-per-node where somebody else has placed the ranks otherwise is refused" {
+    unshare --uts hostname other 2>/dev/null || skip "no host can be made here (unshare --uts)"
+    # shellcheck disable=SC2016 # the inner shells expand it
+    fake elsewhere 'exec unshare --uts sh -c '"'"'hostname other; exec "$@"'"'"' sh "$DPBENCH" "$@"'
+    process 0 2 run "${quick[@]}" "${meet[@]}" --ranks 2 --ranks-per-node 2
+    program=elsewhere process 1 2 run "${quick[@]}" "${meet[@]}" --ranks 2 --ranks-per-node 2
+    join_processes
+    assert_statuses 3 3
+    assert_output '--ranks-per-node 2 cannot take effect: 2 ranks are on 2 nodes so: .* 1, other 1'
+    # shellcheck disable=SC2016
+    fake mpirun 'case $1 in --version) echo "mpirun (Open MPI) 4.1.4"; exit 0;; esac' \
+        'export OMPI_COMM_WORLD_SIZE=2' \
+        'OMPI_COMM_WORLD_RANK=0 "$DPBENCH" worker &' \
+        'OMPI_COMM_WORLD_RANK=1 elsewhere worker &' \
+        wait
+    dpbench run "${quick[@]}" --launcher mpirun --ranks 2 --ranks-per-node 2 -o out
+    assert_exit 3
+    assert_output '--ranks-per-node 2 cannot take effect: 2 ranks are on 2 nodes so: .* 1, other 1'
+}
+
 @test "processes of several hosts meet by a file also where there is no default route" {
     # shellcheck disable=SC2016 # the inner shell expands it
     isolated='ip link add one type veth peer name two && ip address add 10.9.0.1/24 dev one &&
