@@ -763,6 +763,17 @@ static void set_verdict(struct dpb_gate_report *report)
         report->verdict = DPB_VERDICT_FAIL;
 }
 
+static void note_how(struct comparison *c, const char *how, const char *what)
+{
+    size_t count = 0;
+
+    for (size_t i = 0; i < c->candidate->cell_count; i++)
+        count += strcmp(dpb_gate_cell_how(&c->candidate->cells[i]), how) == 0;
+    if (count > 0)
+        note(c, "%zu of %zu cells %s %s: %s", count, c->candidate->cell_count,
+             count == 1 ? "is" : "are", how, what);
+}
+
 static void add_notes(struct comparison *c)
 {
     size_t improved = 0, gating = 0;
@@ -776,6 +787,10 @@ static void add_notes(struct comparison *c)
     if (improved > 0)
         note(c, "%zu better by more than the margin: refresh the baseline to hold what was gained",
              improved);
+    note_how(c, "emulated",
+             "their times are those of the link that was given, and not of this "
+             "machine's network");
+    note_how(c, "simulated", "nothing of them was measured");
     if (c->report->looks > 1)
         note(c,
              "%d looks are planned: each at alpha %.4f (Pocock). Only INCONCLUSIVE may be "
