@@ -67,6 +67,7 @@ static void append_evidence(struct dpb_str *out, const struct dpb_evidence *evid
                                  evidence->cell,
                                  found,
                                  bounds,
+                                 evidence->how,
                                  records.text ? records.text : "",
                                  evidence->reason};
     for (size_t i = 0; i < sizeof(cells) / sizeof(cells[0]); i++)
@@ -128,8 +129,10 @@ static void append_targets(struct dpb_str *out, const struct dpb_evidence_table 
 {
     size_t omitted = 0;
 
-    dpb_str_append(out, "\n### Targets\n\n| verdict | target | limit | cell | found | interval "
-                        "| records (SHA-256) | reason |\n|---|---|---|---|--:|--:|---|---|\n");
+    dpb_str_append(out,
+                   "\n### Targets\n\n| verdict | target | limit | cell | found | interval | how "
+                   "| records (SHA-256) | reason |\n"
+                   "|---|---|---|---|--:|--:|---|---|---|\n");
     for (size_t i = 0; i < table->count; i++) {
         struct dpb_str row = {0};
 

@@ -117,8 +117,8 @@ static void print_method(const struct dpb_gate_report *report, FILE *out)
 
 static const struct dpb_text_column evidence_columns[] = {
         {"verdict", DPB_TEXT_WORD}, {"target", DPB_TEXT_WORD},     {"limit", DPB_TEXT_WORD},
-        {"found", DPB_TEXT_NUMBER}, {"interval", DPB_TEXT_NUMBER}, {"records", DPB_TEXT_WORD},
-        {"cell", DPB_TEXT_LONG},
+        {"found", DPB_TEXT_NUMBER}, {"interval", DPB_TEXT_NUMBER}, {"how", DPB_TEXT_WORD},
+        {"records", DPB_TEXT_WORD}, {"cell", DPB_TEXT_LONG},
 };
 #define EVIDENCE_COLUMNS (sizeof(evidence_columns) / sizeof(evidence_columns[0]))
 
@@ -146,6 +146,7 @@ static dpb_status print_evidence(const struct dpb_evidence_table *table, FILE *o
                              evidence->target->text,
                              t->found,
                              t->bounds,
+                             or_absent(evidence->how),
                              or_absent(t->records),
                              evidence->cell};
         for (size_t c = 0; c < EVIDENCE_COLUMNS; c++)

@@ -98,6 +98,9 @@ dpb_status dpb_gate_cell_set_value(struct dpb_gate_cell *cell, size_t run,
                                    const struct dpb_gate_metric *metric, double value);
 dpb_status dpb_gate_cell_set_fact(struct dpb_gate_cell *cell, const char *key, const char *text);
 const char *dpb_gate_cell_fact(const struct dpb_gate_cell *cell, const char *key);
+/* How its numbers were obtained: "measured", "emulated" or "simulated"; "" where its source does
+ * not say, as in results of other tools. */
+const char *dpb_gate_cell_how(const struct dpb_gate_cell *cell);
 /* Its value per run, or NULL. */
 const double *dpb_gate_cell_values(const struct dpb_gate_cell *cell, const char *metric);
 

@@ -50,6 +50,7 @@ void dpb_targets_release(struct dpb_targets *targets);
 struct dpb_evidence {
     const struct dpb_target *target; /* borrowed */
     char *cell;                      /* "-" when no cell can have it */
+    const char *how;                 /* of dpb_gate_cell_how(), "" without a cell; static */
     enum dpb_verdict verdict;
     char reason[160];
     double found, low, high; /* mean over runs and its bounds; NaN */

@@ -203,3 +203,19 @@ const char *dpb_gate_cell_fact(const struct dpb_gate_cell *cell, const char *key
 
     return fact ? fact->text : NULL;
 }
+
+const char *dpb_gate_cell_how(const struct dpb_gate_cell *cell)
+{
+    static const char *const ways[] = {"simulated", "emulated"};
+    const char *how = "";
+
+    for (size_t w = 0; w < sizeof(ways) / sizeof(ways[0]); w++) {
+        const char *fact = dpb_gate_cell_fact(cell, ways[w]);
+
+        if (fact && strcmp(fact, "true") == 0)
+            return ways[w];
+        if (fact)
+            how = "measured";
+    }
+    return how;
+}

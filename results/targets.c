@@ -198,6 +198,7 @@ static struct dpb_evidence *add_evidence(struct dpb_evidence_table *table,
     *evidence = (struct dpb_evidence){
             .target = target,
             .cell = strdup(cell),
+            .how = "",
             .verdict = DPB_VERDICT_ERROR,
             .found = NAN,
             .low = NAN,
@@ -211,6 +212,7 @@ static struct dpb_evidence *add_evidence(struct dpb_evidence_table *table,
 
 static dpb_status name_records(struct dpb_evidence *evidence, const struct dpb_gate_cell *cell)
 {
+    evidence->how = dpb_gate_cell_how(cell);
     evidence->runs = cell->run_count;
     evidence->hashes = calloc(cell->run_count + 1, sizeof(*evidence->hashes));
     if (!evidence->hashes)
@@ -432,6 +434,7 @@ dpb_json *dpb_evidence_json(const struct dpb_evidence_table *table)
         dpb_json_set_string(json, "unit", evidence->target->unit);
         dpb_json_set_string(json, "target", evidence->target->text);
         dpb_json_set_real(json, "limit", evidence->target->limit);
+        dpb_json_set_string(json, "how", evidence->how);
         dpb_json_set_string(json, "cell", evidence->cell);
         dpb_json_set_string(json, "verdict", dpb_verdict_text(evidence->verdict));
         dpb_json_set_string(json, "reason", evidence->reason[0] ? evidence->reason : NULL);

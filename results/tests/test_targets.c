@@ -147,6 +147,7 @@ static void test_efficiency_of_every_cell_but_the_first(void **state)
     assert_int_equal(table.verdict, DPB_VERDICT_PASS);
     assert_true(fabs(table.items[0].found - 10.0 / 11) < 0.001);
     assert_int_equal(table.items[0].runs, 4);
+    assert_string_equal(table.items[0].how, "measured");
     memcpy(hash, table.items[0].hashes[0], sizeof(hash));
     assert_int_equal(strlen(hash), 64);
     assert_string_not_equal(hash, table.items[0].hashes[1]);
@@ -202,6 +203,7 @@ static void test_efficiency_against_one_rank_that_has_no_link(void **state)
     assert_int_equal(dpb_gate_set_from_records(&records, DPB_GATE_SIDE_ALL, NAN, &set), DPB_OK);
     assert_int_equal(dpb_targets_judge(&targets, &set, NULL, &table), DPB_OK);
     assert_int_equal(table.count, 2);
+    assert_string_equal(table.items[0].how, "emulated");
     const bool slow_first = table.items[0].found < table.items[1].found;
     assert_true(fabs(table.items[slow_first ? 0 : 1].found - 0.5) < 0.01);
     assert_true(fabs(table.items[slow_first ? 1 : 0].found - 0.8) < 0.01);
