@@ -313,7 +313,8 @@ static double scaled_ns(const struct dpb_network *network, const struct dpb_netw
     const double measured_ns = curve_ns(network, curve, shape->bytes, &time->origin, &time->by);
     const double latency_ns = fmin(latency_of(network, curve), measured_ns);
     const double rest_ns = measured_ns - latency_ns;
-    const double growth = bytes_ns(network, shape) / bytes_ns(network, &measured);
+    const double growth = /* without bytes there is nothing that grows */
+            shape->bytes > 0 ? bytes_ns(network, shape) / bytes_ns(network, &measured) : 1;
     const double further = (double)shape->nodes / curve->nodes;
 
     time->origin = DPB_ORIGIN_EXTRAPOLATED;

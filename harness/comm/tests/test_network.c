@@ -260,6 +260,28 @@ static void test_latency_grows_with_the_logarithm_of_nodes(void **state)
     assert_int_equal(time_of(&plain, 32, MIB).curve_nodes, 0);
 }
 
+/* As between ranks that only meet. */
+static void test_no_bytes_take_a_time(void **state)
+{
+    static const struct dpb_network_curve curve = {
+            .kind = DPB_COLL_ALL_REDUCE,
+            .ranks = 16,
+            .nodes = 2,
+            .count = 2,
+            .bytes = {1024, MIB},
+            .ns = {60000, 200000},
+            .source = "two sizes",
+    };
+    struct dpb_network measured = plain;
+
+    (void)state;
+    measured.curves = &curve;
+    measured.curve_count = 1;
+    assert_near(time_of(&measured, 16, 0).ns, 60000);
+    assert_near(time_of(&measured, 32, 0).ns, 60000 * 3.0 / 2);
+    assert_near(time_of(&measured, 32, 0).busbw_bytes_per_s + 1, 1);
+}
+
 static void test_all_to_all_shares_the_nics_of_a_node(void **state)
 {
     struct dpb_network_time time;
@@ -398,6 +420,7 @@ int main(void)
             cmocka_unit_test(test_two_nodes_say_little_of_more),
             cmocka_unit_test(test_one_large_size_is_no_latency),
             cmocka_unit_test(test_latency_grows_with_the_logarithm_of_nodes),
+            cmocka_unit_test(test_no_bytes_take_a_time),
             cmocka_unit_test(test_all_to_all_shares_the_nics_of_a_node),
             cmocka_unit_test(test_parts_of_a_measured_all_reduce),
             cmocka_unit_test(test_leave_one_out),
