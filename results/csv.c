@@ -147,6 +147,7 @@ static dpb_status read_rows(struct reader *r)
         DPB_TRY(read_line(r, &count));
         if (count != r->csv->columns) {
             dpb_error("%s:%d: %zu fields, %zu columns", r->csv->file, line, count, r->csv->columns);
+            dpb_log_hint("every line needs as many fields as the first, separated by commas");
             return DPB_ERR_USAGE;
         }
         DPB_TRY(keep_line(r, line));

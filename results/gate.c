@@ -60,8 +60,8 @@ dpb_status dpb_gate_run(const double *values, size_t steps, size_t warmup,
     double value = NAN;
 
     if (steady < DPB_GATE_STEADY_MIN) {
-        snprintf(why, why_bytes, "%zu steps after %zu of warm-up, %d are needed", steady, warmup,
-                 DPB_GATE_STEADY_MIN);
+        snprintf(why, why_bytes, "%zu steps after %zu of warm-up, %d are needed: give more --steps",
+                 steady, warmup, DPB_GATE_STEADY_MIN);
         return DPB_ERR_CORRUPT;
     }
     for (size_t i = warmup; i < steps; i++) {

@@ -127,10 +127,14 @@ dpb_status dpb_history_open(const char *path, bool create, dpb_history **history
         free(opened);
         return DPB_ERR_NO_MEMORY;
     }
-    dpb_status st = sqlite3_open_v2(path, &opened->db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE,
-                                    NULL) == SQLITE_OK
-                            ? prepare_file(opened)
-                            : failed(opened, "open");
+    dpb_status st;
+    if (sqlite3_open_v2(path, &opened->db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, NULL) ==
+        SQLITE_OK) {
+        st = prepare_file(opened);
+    } else {
+        st = failed(opened, "open");
+        dpb_log_hint("--db names a SQLite file in a folder that exists and may be written");
+    }
     if (st < 0)
         dpb_history_close(opened);
     else

@@ -76,12 +76,14 @@ static bool find_part(struct doctor *d, bool asked, const char *kind, const char
     char what[64], why[WHY_BYTES] = "";
     snprintf(what, sizeof(what), "%s %s", kind, name);
     bool good = probe(why, sizeof(why)) >= 0;
+    const char *remedy = strcmp(kind, "meter") == 0 ? "records have no energy without it"
+                         : strcmp(name, "mpi") == 0 ? "see docs/launchers.md"
+                                                    : "see docs/gpu.md";
     find(d,
          good    ? DPB_FINDING_OK
          : asked ? DPB_FINDING_FAIL
                  : DPB_FINDING_WARN,
-         what, good ? "available" : why,
-         strcmp(kind, "meter") == 0 ? "records have no energy without it" : "see docs/gpu.md");
+         what, good ? "available" : why, remedy);
     return good;
 }
 

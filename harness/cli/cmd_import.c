@@ -37,16 +37,21 @@ static const struct dpb_option_table table = {
 
 static void print_cell(const struct dpb_gate_cell *cell)
 {
+    printf("%s\n", cell->name);
     for (size_t m = 0; m < cell->metric_count; m++) {
         const struct dpb_gate_values *values = &cell->metrics[m];
+        const char *unit = values->metric->unit;
 
-        printf("%s\n  %-18s %zu runs:", cell->name, values->metric->name, cell->run_count);
+        printf("  %-18s %zu run%s:", values->metric->name, cell->run_count,
+               cell->run_count == 1 ? "" : "s");
         for (size_t i = 0; i < cell->run_count && i < 6; i++)
             printf(" %.6g", values->values[i]);
-        printf("%s %s\n", cell->run_count > 6 ? " ..." : "", values->metric->unit);
+        printf("%s%s%s\n", cell->run_count > 6 ? " ..." : "", unit[0] ? " " : "", unit);
     }
     if (cell->trouble[0])
-        printf("%s\n  cannot be used: %s\n", cell->name, cell->trouble);
+        printf("  cannot be used: %s\n", cell->trouble);
+    if (cell->step_trouble[0])
+        printf("  without times of steps: %s\n", cell->step_trouble);
 }
 
 static dpb_status show(const struct dpb_gate_set *set, const struct import_options *o)

@@ -81,6 +81,16 @@ save() {
     [ ! -e baselines ]
 }
 
+@test "import: a benchmark is named once, and why it has no times of steps" {
+    dpbench run "${quick[@]}" --ranks 1 -o out
+    assert_exit 0
+    dpbench import out
+    assert_exit 0
+    [ "$(printf '%s\n' "$output" | grep -c '^mnist-mlp ddp, ranks 1')" -eq 1 ]
+    assert_output '^  loss +1 run: [0-9.]+$'
+    assert_output '^  without times of steps: .* give more --steps$'
+}
+
 @test "import: formats are detected, other files are refused" {
     printf '{"results": [{"command": "a", "times": [0.5, 0.25]}]}' >a.json
     dpbench_stdout import a.json --json

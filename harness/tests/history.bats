@@ -87,3 +87,12 @@ add_commits() {
     dpbench_stdout history export
     [ "$(wc -l <<<"$output")" -eq 3 ]
 }
+
+@test "a history that cannot be opened: where one can be" {
+    dpbench run "${quick[@]}" --ranks 1 -o out
+    assert_exit 0
+    dpbench history add out --db nowhere/h.db
+    assert_exit 3
+    assert_output 'nowhere/h.db: cannot open'
+    assert_output 'hint: --db names a SQLite file in a folder that exists'
+}
