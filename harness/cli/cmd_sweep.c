@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "dpb_experiment.h"
+#include "dpb_gate.h"
 #include "dpb_gate_report.h"
 #include "dpb_host.h"
 #include "dpb_log.h"
@@ -42,6 +44,35 @@ static dpb_status read_targets(const struct dpb_sweep_file *file, struct dpb_tar
 }
 
 /* Rules have been parsed by now, and hold no quotes. */
+static bool need_steady_steps(const struct dpb_targets *targets)
+{
+    for (size_t i = 0; i < targets->count; i++) {
+        const struct dpb_gate_metric *metric = dpb_gate_metric_find(targets->items[i].metric);
+        if (metric && metric->is_of_steps)
+            return true;
+    }
+    return false;
+}
+
+/* Better before the run than after it: with so few steps its targets will be judged ERROR. */
+static void warn_of_few_steps(const struct dpb_targets *targets, const struct dpb_plan *plan)
+{
+    for (size_t c = 0; need_steady_steps(targets) && c < plan->cell_count; c++) {
+        const struct dpb_experiment *e = dpb_config_struct(plan->cells[c].config, "experiment");
+        const int64_t timed = e->steps - e->warmup;
+        if (e->epochs > 0 || timed >= (int64_t)dpb_gate_warmup((size_t)timed) + DPB_GATE_STEADY_MIN)
+            continue;
+        dpb_warn("--steps %lld with --warmup %lld leaves too few steps to judge targets by: %d "
+                 "after the first %zu timed ones",
+                 (long long)e->steps, (long long)e->warmup, DPB_GATE_STEADY_MIN,
+                 dpb_gate_warmup((size_t)timed));
+        dpb_log_hint("give --steps %lld or more",
+                     (long long)(e->warmup + DPB_GATE_STEADY_MIN) +
+                             (long long)dpb_gate_warmup((size_t)timed));
+        return;
+    }
+}
+
 static dpb_status keep_targets(const struct dpb_sweep_file *file, const char *folder)
 {
     struct dpb_str text = {0};
@@ -174,6 +205,7 @@ static dpb_status run(const struct dpb_registry *registry, const struct dpb_comm
             out);
     DPB_TRY_GOTO(st, read_targets(&file, &targets), out);
     DPB_TRY_GOTO(st, dpb_plan_build(&input, &plan), out);
+    warn_of_few_steps(&targets, &plan);
     if (o->dry_run) {
         st = dpb_plan_print(&plan, o->json);
         goto out;

@@ -314,11 +314,26 @@ assert_file_mistake() {
     assert_file_mistake 'target eficiency'
 }
 
+@test "too few steps to judge targets by are told before the run" {
+    cat >few.yaml <<'END'
+version: 1
+name: few
+base: {workload: mnist-mlp, data: synthetic, steps: 14, warmup: 4, ranks: 1}
+targets: {step-time-median: "<= 10s"}
+END
+    dpbench sweep few.yaml --dry-run
+    assert_exit 0
+    assert_output 'warning: --steps 14 with --warmup 4 leaves too few steps to judge targets by: 10 after the first 5'
+    assert_output 'hint: give --steps 19 or more'
+    dpbench sweep few.yaml --steps 19 --dry-run
+    [[ $output != *'too few steps'* ]]
+}
+
 @test "targets are judged after the run, and again when it is resumed" {
     cat >sweep.yaml <<'END'
 version: 1
 name: aim
-base: {workload: mnist-mlp, data: synthetic, steps: 20, warmup: 2, trace-steps: 0, ranks: 1,
+base: {workload: mnist-mlp, data: synthetic, steps: 200, warmup: 2, trace-steps: 0, ranks: 1,
        probe-retries: 0, repeats: 3}
 targets: {step-time-median: "<= 10s", loss: "<= 100"}
 END
