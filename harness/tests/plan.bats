@@ -215,6 +215,16 @@ PY
     assert_json out/report.json 'd["answer"]["met"]' false
 }
 
+@test "a budget where the machine that fits has no price: its cost is not known, and no number" {
+    machine 's/^memory: \{value: 80GB/memory: {value: 1GB/; s/^name: .*/name: small/'
+    dpbench "${plan[@]/dgx-a100/./small.yaml,dgx-a100}" --budget 100USD \
+        --price small=2.95USD/h@2026-11-30 -o out
+    assert_exit 0
+    assert_output 'It misses the target for the cost by an unknown share: what is not known instead'
+    refute_output '\bnan\b'
+    refute_output 'It would do with'
+}
+
 @test "what pure data parallel cannot hold: sharding is named" {
     machine 's/^memory: \{value: 80GB/memory: {value: 9GB/'
     words=(plan --workload bert-large --precision bf16 --machine ./small.yaml --ranks 8,64

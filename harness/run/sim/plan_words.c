@@ -27,6 +27,10 @@ static void append_value(enum dpb_capacity_target target, double value, struct d
 {
     char text[DPB_UNIT_TEXT_BYTES];
 
+    if (isnan(value)) {
+        dpb_str_append(out, "what is not known");
+        return;
+    }
     switch (target) {
     case DPB_TARGET_DEADLINE:
         append_time(value, out);
@@ -257,14 +261,17 @@ static void say_what_would(const struct plan_run *run, dpb_json *sentences)
 
     dpb_str_append(&text, "It would do with ");
     for (int t = 0; t < DPB_TARGET_COUNT; t++) {
-        if (isnan(answer->missed[t]) || answer->missed[t] == 0)
+        if (!isfinite(answer->missed[t]) || answer->missed[t] == 0)
             continue;
         dpb_str_appendf(&text, "%s%s ", comma, dpb_capacity_target_key(t));
         append_value(t, dpb_capacity_value(&run->options[answer->option], t), &text);
         comma = " and ";
     }
     dpb_str_append(&text, ".");
-    add_sentence(sentences, &text);
+    if (comma[0])
+        add_sentence(sentences, &text);
+    else
+        dpb_str_release(&text); /* only unknown figures miss their targets */
 }
 
 static void say_strain(const struct plan_run *run, dpb_json *sentences)
