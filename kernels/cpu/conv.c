@@ -269,12 +269,12 @@ dpb_status dpb_cpu_conv(dpb_device *device, enum dpb_op op, const void *args)
     struct dpb_cpu_kernel *kernel;
     dnnl_status_t status;
 
+    if (dpb_cpu_conv_unfolds(device, op, a))
+        return dpb_cpu_conv_unfolded(device, op, a);
     if (is_matmul(a))
         return run_as_matmul(device, op, a);
     if (is_strided_matmul(a))
         return run_strided(device, op, a);
-    if (dpb_cpu_conv_unfolds(device, op, a))
-        return dpb_cpu_conv_unfolded(device, op, a);
     DPB_TRY(dpb_cpu_kernel_get(device, &key, make, op, args, &kernel));
     /* Each operator has some of these; the others have no effect. */
     dpb_cpu_kernel_set(kernel, DNNL_ARG_SRC, a->x.data);

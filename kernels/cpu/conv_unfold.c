@@ -11,27 +11,32 @@
 
 #define SPREAD      16  /* floats between the end of a row and the next one */
 #define BLOCK       64  /* rows; each thread has blocks of its own */
+#define STRIP       8   /* columns of weights */
 #define BLOCK_TERMS 256 /* rows that are summed over; all threads work on one block */
 
 /* oneDNN's own and this (GFLOP/s, one thread, Zen 3, oneDNN 2.6; packing, unpacking and turning
  * included), 4 images, 3x3:
  *   dw  56x56x64 -> 64: 67, 85   28x28x128 -> 128: 70, 88   14x14x256 -> 256: 70, 88
  *       7x7x512 -> 512: 61, 80, and the same with a stride of 2
- *   y   56x56x64 -> 64: 79, 90   56x56x128 -> 128, stride 2: 79, 90
- * In AVX-512 oneDNN's own keeps up. Turning the weights round takes longer than it saves where they
- * are much larger than the result. */
+ *   y   56x56x64 -> 64: 79, 90   56x56x128 -> 128, stride 2: 79, 90   7x7x512 -> 512: 74, 76
+ * and dw with one pixel, from 128 channels on: its blocks are spread in the cache, which a product
+ * over all rows would do in memory. In AVX-512 oneDNN's own keeps up. */
 bool dpb_cpu_conv_unfolds(const dpb_device *device, enum dpb_op op,
                           const struct dpb_conv_args *args)
 {
-    const struct dpb_tensor *result = op == DPB_OP_CONV_FWD ? &args->y : &args->x;
+    int64_t out = args->w.dim[0], in = args->w.dim[1], weights = dpb_tensor_numel(&args->w);
+    bool is_pixel = args->w.dim[2] == 1 && args->w.dim[3] == 1 && args->pad == 0;
 
-    if (device->has_avx512 || args->x.dtype != DPB_F32 || args->w.dim[0] < 32 ||
-        args->w.dim[1] < 32)
+    if (device->has_avx512 || args->x.dtype != DPB_F32 || out < 32 || in < 32)
         return false;
-    if (op == DPB_OP_CONV_BWD_WEIGHTS)
-        return true;
-    return (op == DPB_OP_CONV_FWD || args->stride == 1) &&
-           3 * dpb_tensor_numel(result) > dpb_tensor_numel(&args->w);
+    if (is_pixel)
+        return op == DPB_OP_CONV_BWD_WEIGHTS && out >= 128 && in >= 128;
+    /* Turning weights round takes longer than it saves where the result is much smaller. */
+    if (op == DPB_OP_CONV_FWD)
+        return 32 * dpb_tensor_numel(&args->y) > weights;
+    if (op == DPB_OP_CONV_BWD_DATA)
+        return args->stride == 1 && 3 * dpb_tensor_numel(&args->x) > weights;
+    return true;
 }
 
 /* What windows are made of. */
@@ -124,26 +129,25 @@ static int64_t windows_elements(const struct forward *f)
 }
 
 /* From w[out][in][kernel] to [kernel][in][out], or, turned round, to [kernel][out][in]: strips of
- * 16 columns, whose rows are written whole. Of `begin` to `end`, 16 columns each. */
+ * STRIP columns, so that the lines that are read for one of the kernel's pixels are still there for
+ * the next one. Strips `begin` to `end`. */
 static void turn_weights(void *ctx, int64_t begin, int64_t end)
 {
     const struct forward *f = ctx;
-    const float *w = f->args->w.data;
     int64_t in = f->args->w.dim[1], kernel = f->image.kernel_h * f->image.kernel_w;
     int64_t by_column = f->turned ? kernel : in * kernel, by_row = f->turned ? in * kernel : kernel;
+    int64_t row = f->columns + SPREAD;
 
     for (int64_t strip = begin; strip < end; strip++) {
-        int64_t first = strip * 16, left = f->columns - first, count = left < 16 ? left : 16;
+        int64_t first = strip * STRIP, count = between(f->columns - first, 0, STRIP);
 
-        for (int64_t c = 0; c < f->image.c; c++) {
-            for (int64_t k = 0; k < kernel; k++) {
-                const float *from = w + first * by_column + c * by_row;
-                int64_t row = (f->turned ? kernel - 1 - k : k) * f->image.c + c;
-                float *to = f->weights + row * (f->columns + SPREAD) + first;
+        for (int64_t k = 0; k < kernel; k++) {
+            const float *from = (const float *)f->args->w.data + first * by_column + k;
+            float *to = f->weights + (f->turned ? kernel - 1 - k : k) * f->image.c * row + first;
 
+            for (int64_t c = 0; c < f->image.c; c++)
                 for (int64_t j = 0; j < count; j++)
-                    to[j] = from[j * by_column + k];
-            }
+                    to[c * row + j] = from[c * by_row + j * by_column];
         }
     }
 }
@@ -219,7 +223,7 @@ static dpb_status run_forward(dpb_device *device, enum dpb_op op, const struct d
                     op, args));
     f.weights = device->between.memory;
     f.windows = f.weights + weights;
-    dpb_cpu_parallel(device->threads, (f.columns + 15) / 16, 1, turn_weights, &f);
+    dpb_cpu_parallel(device->threads, (f.columns + STRIP - 1) / STRIP, 1, turn_weights, &f);
     dpb_cpu_parallel(device->threads, device->threads, 1, run_parts, &f);
     return checked((dnnl_status_t)f.status, op, args);
 }
@@ -263,17 +267,23 @@ static void fold_weights(void *ctx, int64_t begin, int64_t end)
     }
 }
 
+/* A kernel of one pixel has its weights as the product has them. */
+static bool needs_folding(const struct gradient *g)
+{
+    return g->image.window > g->image.c;
+}
+
 static dnnl_status_t reserve_gradient(dpb_device *device, struct gradient *g)
 {
     int64_t windows = BLOCK_TERMS * (g->image.window + SPREAD);
     int64_t dy = BLOCK_TERMS * (g->out + SPREAD);
+    int64_t dw = needs_folding(g) ? g->out * g->image.window : 0;
 
     DNNL_TRY(dpb_cpu_buffer_reserve(device, &device->between,
-                                    (size_t)(windows + dy + g->out * g->image.window) *
-                                            sizeof(float)));
+                                    (size_t)(windows + dy + dw) * sizeof(float)));
     g->windows = device->between.memory;
     g->dy = g->windows + windows;
-    g->dw = g->dy + dy;
+    g->dw = needs_folding(g) ? g->dy + dy : g->args->w.data;
     return dnnl_success;
 }
 
@@ -290,7 +300,8 @@ static dnnl_status_t sum_blocks(dpb_device *device, struct gradient *g)
                             g->windows, window + SPREAD, g->first > 0 ? 1.0f : 0.0f, g->dw,
                             window));
     }
-    dpb_cpu_parallel(device->threads, g->out, grain, fold_weights, g);
+    if (needs_folding(g))
+        dpb_cpu_parallel(device->threads, g->out, grain, fold_weights, g);
     return dnnl_success;
 }
 

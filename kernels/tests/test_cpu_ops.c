@@ -66,6 +66,8 @@ static const struct conv_case conv_cases[] = {
         {2, 3, 2, 32, 40, 5, 5, 1, 2, false, false},
         {2, 12, 12, 35, 32, 3, 2, 3, 0, true, false},
         {1, 6, 1, 32, 32, 5, 5, 1, 3, false, false},
+        {2, 12, 13, 128, 130, 1, 1, 1, 0, true, false},
+        {2, 29, 30, 130, 128, 1, 1, 2, 0, false, false},
 };
 
 static void check_conv(const struct conv_case *s)
