@@ -364,8 +364,12 @@ static dpb_status read_line(const char *path, size_t number, const char *text, s
         dpb_error("cannot read \"%s\": out of memory", path);
     } else {
         dpb_error("\"%s\", line %zu: not a record: %s", path, number, reason);
-        dpb_log_hint(
-                "remove that line to use the others, or read it with the dpbench that wrote it");
+        if (strncmp(dpb_json_as_string(dpb_json_get(record, "schema"), ""), "dpb.comm/", 9) == 0)
+            dpb_log_hint("it is of `dpbench comm`, which `dpbench gate`, `import` and "
+                         "`calibrate --comm` read");
+        else
+            dpb_log_hint("remove that line to use the others, or read it with the dpbench that "
+                         "wrote it");
     }
     dpb_json_free(record);
     return st;

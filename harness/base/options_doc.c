@@ -122,10 +122,10 @@ static bool same_entry(const struct dpb_option *a, const struct dpb_option *b)
            strcmp(a->default_text, b->default_text) == 0;
 }
 
-/* "ddp, zero1" of all tables that have this very row; false when an earlier table had it and so
- * shows it. */
+/* "ddp, zero1" of all tables that have a row like that of `own`; false when an earlier table had it
+ * and so shows it. Tables can share their rows. */
 static bool owners_of(const struct dpb_option_set *set, const struct dpb_option *row,
-                      struct dpb_str *owners)
+                      const struct dpb_option_table *own, struct dpb_str *owners)
 {
     struct dpb_option_walk walk = {0};
     const struct dpb_option_table *table;
@@ -135,7 +135,7 @@ static bool owners_of(const struct dpb_option_set *set, const struct dpb_option 
     while ((other = dpb_option_next(set, row->name, &walk, &table))) {
         if (!same_entry(row, other))
             continue;
-        if (first && other != row)
+        if (first && (other != row || table != own))
             return false;
         first = false;
         if (table->owner[0])
@@ -162,6 +162,7 @@ static void help_experiment(const struct dpb_option_set *set, size_t width, stru
 {
     struct dpb_option_walk outer = {0};
     const struct dpb_option *heading, *row;
+    const struct dpb_option_table *table;
 
     while ((heading = dpb_option_next(set, NULL, &outer, NULL))) {
         struct dpb_option_walk walk = {0};
@@ -169,10 +170,11 @@ static void help_experiment(const struct dpb_option_set *set, size_t width, stru
         if (!first_of_category(set, heading))
             continue;
         dpb_str_appendf(out, "\n%s:\n", heading->category);
-        while ((row = dpb_option_next(set, NULL, &walk, NULL))) {
+        while ((row = dpb_option_next(set, NULL, &walk, &table))) {
             struct dpb_str owners = {0};
 
-            if (strcmp(row->category, heading->category) == 0 && owners_of(set, row, &owners))
+            if (strcmp(row->category, heading->category) == 0 &&
+                owners_of(set, row, table, &owners))
                 help_row(row, set, false, owners.text ? owners.text : "", width, out);
             dpb_str_release(&owners);
         }

@@ -51,6 +51,13 @@ load helper
     assert_output 'fashion-mnist'
 }
 
+@test "help shows an option that several parts share once" {
+    dpbench run --help
+    assert_exit 0
+    assert_output '--image-size N +\[resnet18, resnet50, '
+    [ "$(printf '%s\n' "$output" | grep -c -- '--image-size N.*resnet18')" -eq 1 ]
+}
+
 @test "help goes to stdout, errors go to stderr" {
     dpbench_stdout --help
     assert_exit 0
