@@ -81,7 +81,9 @@ static void candidate_cells(const struct dpb_tune *tune, int cell, struct cells 
         dpb_str_appendf(next_cell(cells), "%.3f", candidate->default_ratio);
     else
         dpb_str_append(next_cell(cells), "-");
-    dpb_str_append(next_cell(cells), cell == 0 ? "default" : cell == tune->winner ? "best other" : "");
+    dpb_str_append(next_cell(cells), cell == 0              ? "default"
+                                     : cell == tune->winner ? "best other"
+                                                            : "");
 }
 
 /* Those that came furthest first, then the fastest. */
