@@ -104,6 +104,24 @@ static void unfold(const struct image *image, int64_t pixel, float *to)
         unfold_row(image, pixel / (h * w), i + k, j, to + k * image->kernel_w * image->c);
 }
 
+/* The same window as the weights lie: [c][kernel]. */
+static void unfold_as_weights(const struct image *image, int64_t pixel, float *to)
+{
+    int64_t h = image->result_h, w = image->result_w, c = image->c;
+    int64_t kernel = image->kernel_h * image->kernel_w, n = pixel / (h * w);
+    int64_t i0 = pixel / w % h * image->stride - image->before_h;
+    int64_t j0 = pixel % w * image->stride - image->before_w;
+
+    for (int64_t k = 0; k < kernel; k++) {
+        int64_t i = i0 + k / image->kernel_w, j = j0 + k % image->kernel_w;
+        bool inside = i >= 0 && i < image->h && j >= 0 && j < image->w;
+        const float *from = image->data + (inside ? ((n * image->h + i) * image->w + j) * c : 0);
+
+        for (int64_t l = 0; l < c; l++)
+            to[l * kernel + k] = inside ? from[l] : 0.0f;
+    }
+}
+
 static dpb_status checked(dnnl_status_t status, enum dpb_op op, const struct dpb_conv_args *args)
 {
     return status == dnnl_success ? DPB_OK : dpb_cpu_vendor_error(status, "run", op, args);
@@ -236,7 +254,8 @@ struct gradient {
     int64_t pixels, out;
     int64_t first;       /* pixel of the block */
     float *windows, *dy; /* the block's rows */
-    float *dw;           /* [out][kernel][in] */
+    bool folds;          /* dw is [out][kernel][in]; else it is the weights */
+    float *dw;
 };
 
 static void unfold_block(void *ctx, int64_t begin, int64_t end)
@@ -244,7 +263,12 @@ static void unfold_block(void *ctx, int64_t begin, int64_t end)
     const struct gradient *g = ctx;
 
     for (int64_t k = begin; k < end; k++) {
-        unfold(&g->image, g->first + k, g->windows + k * (g->image.window + SPREAD));
+        float *window = g->windows + k * (g->image.window + SPREAD);
+
+        if (g->folds)
+            unfold(&g->image, g->first + k, window);
+        else
+            unfold_as_weights(&g->image, g->first + k, window);
         memcpy(g->dy + k * (g->out + SPREAD),
                (const float *)g->args->y.data + (g->first + k) * g->out,
                (size_t)g->out * sizeof(float));
@@ -267,23 +291,17 @@ static void fold_weights(void *ctx, int64_t begin, int64_t end)
     }
 }
 
-/* A kernel of one pixel has its weights as the product has them. */
-static bool needs_folding(const struct gradient *g)
-{
-    return g->image.window > g->image.c;
-}
-
 static dnnl_status_t reserve_gradient(dpb_device *device, struct gradient *g)
 {
     int64_t windows = BLOCK_TERMS * (g->image.window + SPREAD);
     int64_t dy = BLOCK_TERMS * (g->out + SPREAD);
-    int64_t dw = needs_folding(g) ? g->out * g->image.window : 0;
+    int64_t dw = g->folds ? g->out * g->image.window : 0;
 
     DNNL_TRY(dpb_cpu_buffer_reserve(device, &device->between,
                                     (size_t)(windows + dy + dw) * sizeof(float)));
     g->windows = device->between.memory;
     g->dy = g->windows + windows;
-    g->dw = needs_folding(g) ? g->dy + dy : g->args->w.data;
+    g->dw = g->folds ? g->dy + dy : g->args->w.data;
     return dnnl_success;
 }
 
@@ -300,7 +318,7 @@ static dnnl_status_t sum_blocks(dpb_device *device, struct gradient *g)
                             g->windows, window + SPREAD, g->first > 0 ? 1.0f : 0.0f, g->dw,
                             window));
     }
-    if (needs_folding(g))
+    if (g->folds)
         dpb_cpu_parallel(device->threads, g->out, grain, fold_weights, g);
     return dnnl_success;
 }
@@ -312,6 +330,8 @@ static dpb_status run_gradient(dpb_device *device, enum dpb_op op, const struct 
                          .pixels = dpb_tensor_numel(&args->y) / args->y.dim[3],
                          .out = args->w.dim[0]};
 
+    /* Windows as weights lie are made an element at a time: worth it for few pixels. */
+    g.folds = g.image.window > g.image.c && 2 * g.pixels >= g.out;
     DPB_TRY(checked(sum_blocks(device, &g), op, args));
     if (!args->bias)
         return DPB_OK;
