@@ -7,6 +7,8 @@
 #include "gnuplot.h"
 #include "plot.h"
 
+#define NAMES_MAX 24 /* commits whose names fit below the axis */
+
 /* Times in milliseconds: nanoseconds have too many digits for an axis. */
 static double scale_of(const struct dpb_gate_metric *metric)
 {
@@ -63,6 +65,20 @@ static void append_changes(const struct dpb_trend *trend, struct dpb_str *script
                             i, i, DPB_COLOUR_IDEAL);
 }
 
+/* Commits by name where there is room for names, else by number; no tick where there is no commit.
+ */
+static void append_commit_axis(const struct dpb_trend *trend, struct dpb_str *script)
+{
+    dpb_str_appendf(script, "set xlabel 'commit'\nset xrange [-0.6:%g]\n",
+                    (double)trend->point_count - 0.4);
+    if (trend->point_count > NAMES_MAX)
+        return;
+    dpb_str_append(script, "set xtics rotate by 30 right (");
+    for (size_t i = 0; i < trend->point_count; i++)
+        dpb_str_appendf(script, "%s'%.9s' %zu", i > 0 ? ", " : "", trend->points[i].commit, i);
+    dpb_str_append(script, ")\n");
+}
+
 static void append_script(const struct dpb_trend *trend, double scale, struct dpb_plot *plot)
 {
     struct dpb_str label = {0};
@@ -73,11 +89,11 @@ static void append_script(const struct dpb_trend *trend, double scale, struct dp
                                              : "",
                     scale != 1 ? "" : trend->metric->unit);
     append_changes(trend, &plot->script);
-    dpb_str_appendf(&plot->script, "set xlabel 'commit'\nset xrange [-1:%zu]\nset ylabel ",
-                    trend->point_count);
+    append_commit_axis(trend, &plot->script);
+    dpb_str_append(&plot->script, "set ylabel ");
     dpb_plot_quote(label.text ? label.text : "", 60, &plot->script);
     dpb_str_appendf(&plot->script,
-                    "\nset bmargin 6\nset key outside below center horizontal\n"
+                    "\nset bmargin 7\nset key outside below center horizontal\n"
                     "plot 'trend.dat' index 0 using 1:2 with points pt 7 ps 0.4 lc rgb '%s' title "
                     "'mean of the runs of a commit', \\\n"
                     "    'trend.dat' index 1 using 1:2 with lines lw 2 lc rgb '%s' title "

@@ -92,7 +92,7 @@ void dpb_cell_label(const struct dpb_summary *summary, const struct dpb_cell_sum
 
 /* The value of an axis of the cell ("bucket" -> "1MiB"), or NULL when the option does not vary, or
  * when the cell has one rank and the option acts only between ranks (it is in the series, but not
- * in the compute_series). */
+ * in the compute_series); a strategy is named all the same, since one rank has a cell for each. */
 const char *dpb_cell_axis(const struct dpb_cell_summary *cell, const char *axis);
 
 /* The cell of the same run that differs in this axis only, where it has `value`; NULL: none. On and

@@ -508,7 +508,7 @@ static bool series_names(const char *series, const char *option)
 
 const char *dpb_cell_axis(const struct dpb_cell_summary *cell, const char *axis)
 {
-    if (cell->ranks == 1 && series_names(cell->series, axis) &&
+    if (cell->ranks == 1 && strcmp(axis, "strategy") != 0 && series_names(cell->series, axis) &&
         !series_names(cell->compute_series, axis))
         return NULL;
     return dpb_json_as_string(dpb_json_get(dpb_json_get(cell->first, "axes"), axis), NULL);

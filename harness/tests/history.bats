@@ -88,6 +88,14 @@ add_commits() {
     [ "$(wc -l <<<"$output")" -eq 3 ]
 }
 
+@test "a plot of few commits names them" {
+    add_commits 10 11 100
+    dpbench history trend value --metric value -o plot
+    assert_exit 0
+    grep -q "^set xtics rotate by 30 right ('c10' 0, 'c11' 1)" plot/trend.gp
+    grep -q '^set xrange \[-0.6:1.6\]' plot/trend.gp
+}
+
 @test "a history that cannot be opened: where one can be" {
     dpbench run "${quick[@]}" --ranks 1 -o out
     assert_exit 0

@@ -206,6 +206,22 @@ static void test_baseline_through_compute_series(void **state)
     assert_ptr_equal(find(2)->baseline, find(0));
 }
 
+/* One rank has a cell for each strategy, and one for all buckets. */
+static void test_axes_of_one_rank(void **state)
+{
+    struct sample_record one = cell(0, 1, 10);
+
+    (void)state;
+    one.series = "batch-per-rank=8 bucket=1MiB strategy=ddp";
+    one.compute_series = "batch-per-rank=8";
+    one.axes[1] = (struct sample_axis){"strategy", "ddp"};
+    one.axes[2] = (struct sample_axis){"bucket", "1MiB"};
+    add(&one);
+    assert_int_equal(dpb_summary_compute(&records, &summary), DPB_OK);
+    assert_string_equal(dpb_cell_axis(find(0), "strategy"), "ddp");
+    assert_null(dpb_cell_axis(find(0), "bucket"));
+}
+
 static void test_no_baseline(void **state)
 {
     struct sample_record two = cell(0, 2, 10), four = cell(1, 4, 10), one = cell(2, 1, 10);
@@ -673,6 +689,7 @@ int main(void)
             SUMMARY_TEST(test_emulated_is_what_ran),
             SUMMARY_TEST(test_baseline_of_two_ranks),
             SUMMARY_TEST(test_baseline_through_compute_series),
+            SUMMARY_TEST(test_axes_of_one_rank),
             SUMMARY_TEST(test_no_baseline),
             SUMMARY_TEST(test_baseline_must_be_comparable),
             SUMMARY_TEST(test_baseline_of_the_same_run_first),
