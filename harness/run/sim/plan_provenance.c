@@ -33,7 +33,7 @@ static void set_list(const struct plan_question *question, const char *name, dpb
 
 bool plan_option_is_told(const struct dpb_setting *setting)
 {
-    static const char *const columns[] = {"machine",        "ranks",        "strategy", "bucket",
+    static const char *const columns[] = {"machine",        "ranks",        "strategy",  "bucket",
                                           "batch-per-rank", "global-batch", "accumulate"};
 
     for (size_t c = 0; c < sizeof(columns) / sizeof(columns[0]); c++)
