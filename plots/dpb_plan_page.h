@@ -18,7 +18,7 @@ extern "C" {
 dpb_status dpb_plan_page_write(const dpb_json *plan, const char *folder, const char *gnuplot,
                                struct dpb_report_result *result);
 
-/* The answer and the table of options. `width` columns; 0: the terminal's, or 80. */
+/* The answer and the table of options. `width` columns; 0: the terminal's, or all. */
 dpb_status dpb_plan_page_print(const dpb_json *plan, FILE *out, int width);
 
 #ifdef __cplusplus

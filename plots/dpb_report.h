@@ -34,7 +34,7 @@ dpb_status dpb_report_write(const struct dpb_summary *summary,
                             struct dpb_report_result *result);
 
 /* The table of cells on `out` (libsmartcols): what varies, step time with interval, throughput,
- * efficiency, exposed share, how it was obtained. `width` columns; 0: the terminal's, or 80. */
+ * efficiency, exposed share, how it was obtained. `width` columns; 0: the terminal's, or all. */
 dpb_status dpb_report_table(const struct dpb_summary *summary, FILE *out, int width);
 
 /* Predicted and measured step times with the error of each cell that was simulated against a

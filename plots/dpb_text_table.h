@@ -24,7 +24,7 @@ struct dpb_text_column {
 };
 
 /* Print `row_count` rows of `column_count` cells each, row by row; a NULL cell is a dash. `width`
- * columns; 0: the terminal's, or 80. DPB_ERR_IO, logged, when it cannot. */
+ * columns; 0: the terminal's, or all. DPB_ERR_IO, logged, when it cannot. */
 dpb_status dpb_text_table_print(const struct dpb_text_column *columns, size_t column_count,
                                 const char *const *cells, size_t row_count, FILE *out, int width);
 

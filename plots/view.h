@@ -14,7 +14,8 @@
 /* What stands for a number that does not exist. ASCII, for terminals. */
 #define DPB_VIEW_ABSENT "-"
 
-/* Columns of the terminal that `out` is; 80 where it is none. */
+/* Columns of the terminal that `out` is, or 80 where it does not say; more than any table has where
+ * `out` is none: what goes into a file or another program is not cut. */
 size_t dpb_view_terminal_width(FILE *out);
 
 /* The options that vary between the cells, without ranks. */

@@ -1,6 +1,7 @@
 /* dpbench: verbs first. Only this file exits. */
 #include <fcntl.h>
 #include <locale.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -81,12 +82,19 @@ static dpb_status help_of(char *word)
     return unknown_verb(word);
 }
 
+/* `dpbench list options | head`: that reader has had enough, and misses nothing. */
+static bool reader_has_gone(void)
+{
+    struct pollfd out = {.fd = STDOUT_FILENO, .events = POLLOUT};
+    return poll(&out, 1, 0) == 1 && (out.revents & POLLERR) != 0;
+}
+
 /* A result that did not reach its reader is no result. */
 static int finish(int code)
 {
-    if (fflush(stdout) != 0 || ferror(stdout)) {
+    if ((fflush(stdout) != 0 || ferror(stdout)) && !reader_has_gone()) {
         dpb_error("cannot write to standard output");
-        dpb_log_hint("a full disk or a closed pipe? Results on disk are complete");
+        dpb_log_hint("is the disk full? Results on disk are complete");
         return code ? code : dpb_status_exit_code(DPB_ERR_IO);
     }
     return code;

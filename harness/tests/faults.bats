@@ -252,6 +252,18 @@ YAML
     [ -s out/report.html ]
 }
 
+@test "a reader that has had enough is no error, a full disk is" {
+    # shellcheck disable=SC2016 # the inner shell expands it
+    run bash -c '{ sleep 0.5; exec "$DPBENCH" list options; } 2>err | (exec <&-; sleep 1)
+        echo "status ${PIPESTATUS[0]}"'
+    [ "$output" = "status 0" ]
+    [ ! -s err ]
+    [ -w /dev/full ] || skip "there is no /dev/full"
+    run bash -c '"$DPBENCH" list options >/dev/full'
+    assert_exit 3
+    assert_output "cannot write to standard output"
+}
+
 @test "nohup: a hang-up does not end the run" {
     nohup "$DPBENCH" run --data synthetic --workload mnist-mlp --ranks 1 --steps 600 -o out >log 2>&1 3>&- &
     background=$!

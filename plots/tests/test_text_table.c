@@ -35,6 +35,23 @@ static void test_wide(void **state)
     free(text);
 }
 
+/* In a file nothing is cut, of whatever length. */
+static void test_no_terminal(void **state)
+{
+    char longest[301] = "", text[4096] = "";
+    const char *const row[] = {longest, "fp32", "7"};
+    FILE *out = tmpfile();
+
+    (void)state;
+    memset(longest, 'x', sizeof(longest) - 1);
+    assert_non_null(out);
+    assert_int_equal(dpb_text_table_print(columns, 3, row, 1, out, 0), DPB_OK);
+    rewind(out);
+    assert_true(fread(text, 1, sizeof(text) - 1, out) > 0);
+    assert_non_null(strstr(text, longest));
+    fclose(out);
+}
+
 /* Long texts are cut; words and numbers are not. */
 static void test_narrow(void **state)
 {
@@ -53,6 +70,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
             cmocka_unit_test(test_wide),
+            cmocka_unit_test(test_no_terminal),
             cmocka_unit_test(test_narrow),
     };
 
