@@ -146,7 +146,7 @@ static void test_in_mixed_precision(void **state)
 {
     (void)state;
     if (!cpu_has_bf16())
-        skip();
+        dpb_test_skip("this CPU, or its oneDNN, has no products in bf16");
     for (size_t n = 0; n < NETWORK_COUNT; n++)
         if (networks[n]->flags & DPB_WORKLOAD_MIXED)
             check(networks[n], SAMPLES, DPB_BF16);

@@ -110,7 +110,7 @@ static void test_cpu_device_against_double(void **state)
 {
     (void)state;
     if (!cpu_has_bf16())
-        skip();
+        dpb_test_skip("this CPU, or its oneDNN, has no products in bf16");
     check_device(&dpb_device_cpu_ops);
 }
 
@@ -150,7 +150,7 @@ static void test_learning(void **state)
 {
     (void)state;
     if (!cpu_has_bf16())
-        skip();
+        dpb_test_skip("this CPU, or its oneDNN, has no products in bf16");
     check_learning(&dpb_workload_mnist_mlp_ops, 16, 0.05f);
     check_learning(&dpb_workload_mnist_cnn_ops, 16, 0.05f);
     check_learning(&dpb_workload_cifar_resnet20_ops, 16, 0.05f);

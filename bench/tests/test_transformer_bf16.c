@@ -98,10 +98,8 @@ static bool cpu_multiplies_bf16(void)
 static void test_loss_and_gradients_on_the_cpu_device(void **state)
 {
     (void)state;
-    if (!cpu_multiplies_bf16()) {
-        print_message("this CPU or its oneDNN multiplies no bf16\n");
-        skip();
-    }
+    if (!cpu_multiplies_bf16())
+        dpb_test_skip("this CPU, or its oneDNN, has no products in bf16");
     for (int i = 0; i < 2; i++) {
         check_device(&dpb_device_cpu_ops, tiny[i], 0.0);
         check_device(&dpb_device_cpu_ops, tiny[i], 0.25);

@@ -8,7 +8,8 @@
  *
  * cmocka 1.1.5 runs no test and succeeds when it is given a pointer instead of the array; the macro
  * takes the array only and asserts that there is at least one test. A test program that needs what
- * this machine lacks calls dpb_test_skip_all("why"), which ends it with status 77. */
+ * this machine lacks calls dpb_test_skip_all("why"), which ends it with status 77; a test of its
+ * own, dpb_test_skip("why", ...), as for printf(). There is no skip without a reason. */
 #ifndef DPB_TEST_H
 #define DPB_TEST_H
 
@@ -30,6 +31,14 @@
         _Static_assert(sizeof(tests) / sizeof((tests)[0]) > 0, "no tests");                        \
         cmocka_run_group_tests(tests, NULL, NULL);                                                 \
     }))
+
+#undef skip
+#define dpb_test_skip(...)                                                                         \
+    do {                                                                                           \
+        print_message("SKIP: " __VA_ARGS__);                                                       \
+        print_message("\n");                                                                       \
+        _skip(__FILE__, __LINE__);                                                                 \
+    } while (0)
 
 #define dpb_test_skip_all(why)                                                                     \
     do {                                                                                           \

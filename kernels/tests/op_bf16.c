@@ -42,9 +42,8 @@ void op_half_need(enum dpb_op op)
 {
     if (dpb_device_get_ops(cpu_pair[0])->op_supported(cpu_pair[0], op, op_half.dtype))
         return;
-    print_message("%s: not in %s on this machine\n", dpb_op_text(op),
+    dpb_test_skip("%s is not possible in %s on this machine", dpb_op_text(op),
                   dpb_dtype_text(op_half.dtype));
-    skip();
 }
 
 void op_half_round(float *values, int64_t numel)

@@ -401,7 +401,7 @@ static void test_one_point_and_equal_points(void **state)
 
     (void)state;
     if (!have_gnuplot())
-        skip();
+        dpb_test_skip("gnuplot is not installed");
     /* one bucket size, overlap on only, all repeats equal, no baseline */
     two.axes[1] = (struct sample_axis){"bucket", "1MiB"};
     for (repeat = 0; repeat < 3; repeat++) {
@@ -491,8 +491,7 @@ static void test_decimal_comma(void **state)
 
     (void)state;
     if (!comma_locale_enter()) {
-        print_message("SKIP: no locale with a decimal comma, and localedef cannot make one\n");
-        skip();
+        dpb_test_skip("no locale with a decimal comma, and localedef cannot make one");
     }
     sample_sweep(&records, ranks);
     report_with(NULL, "comma");

@@ -463,8 +463,7 @@ static void test_decimal_comma(void **state)
     sample.samples_ns = samples;
     sample.sample_count = 2;
     if (!comma_locale_enter()) {
-        print_message("SKIP: no locale with a decimal comma, and localedef cannot make one\n");
-        skip();
+        dpb_test_skip("no locale with a decimal comma, and localedef cannot make one");
     }
     record = sample_record_make(&sample);
     assert_int_equal(dpb_records_append(path, record), DPB_OK);

@@ -69,7 +69,7 @@ YAML
     kill -STOP "${ranks[1]}"
     finish_dpbench 60
     assert_exit 4
-    assert_output 'error: rank [45] .*on node3.* in step [0-9]+ \(sync, bucket [0-9]+\)'
+    assert_output 'error: rank [45] .*on node3.* in step [0-9]+ \([a-z]+, bucket [0-9]+\)'
     assert_idle_within 30
 }
 

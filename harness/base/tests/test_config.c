@@ -317,12 +317,12 @@ static void test_key_and_repro(void **state)
     dpb_str_release(&key);
 
     assert_int_equal(dpb_config_repro(config, &line), DPB_OK);
-    assert_string_equal(line.text, " --bucket 1MiB --data '/a b' --ranks 2");
+    assert_string_equal(line.text, " --bucket 1MiB --data '/a b' --noise auto --ranks 2");
     dpb_str_release(&line);
     /* what the program chose is not repeated: it would choose it again */
     assert_int_equal(dpb_config_set(config, "seed", "7"), DPB_OK);
     assert_int_equal(dpb_config_repro(config, &line), DPB_OK);
-    assert_string_equal(line.text, " --bucket 1MiB --data '/a b' --ranks 2");
+    assert_string_equal(line.text, " --bucket 1MiB --data '/a b' --noise auto --ranks 2");
     dpb_str_release(&line);
     dpb_config_free(config);
 

@@ -178,7 +178,7 @@ static void test_write_to_devices(void **state)
 
     (void)state;
     if (stat("/dev/full", &before) != 0)
-        skip();
+        dpb_test_skip("there is no /dev/full");
     assert_int_equal(dpb_file_write_atomic("/dev/full", "x", 1), DPB_ERR_IO);
     assert_logged("No space left");
     assert_logged("free some space");

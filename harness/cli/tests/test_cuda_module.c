@@ -95,7 +95,7 @@ static void test_log(void **state)
 
     (void)state;
     if (module->device->probe(why, sizeof(why)) == DPB_OK)
-        skip();
+        dpb_test_skip("there is an NVIDIA driver");
     dpb_log_set_prefix("rank 7");
     assert_int_not_equal(module->device->open(&config, &device), DPB_OK);
     dpb_log_set_prefix(NULL);

@@ -439,8 +439,7 @@ static void test_other_clock_is_measured(void **state)
     (void)state;
     const int64_t ahead_ns = 1000000000000;
     if (!crew_can_shift_clocks()) {
-        print_message("this user cannot make a time name space with another clock\n");
-        skip();
+        dpb_test_skip("this user cannot make a time name space with another clock");
     }
     struct outcome o = launch_with(CREW_OTHER_CLOCK, "ok", NULL);
     assert_int_equal(o.st, DPB_OK);

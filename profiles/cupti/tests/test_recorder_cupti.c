@@ -630,7 +630,7 @@ static void test_no_driver(void **state)
     (void)state;
     cupti_use(NULL);
     if (dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL))
-        skip(); /* there is a driver */
+        dpb_test_skip("there is an NVIDIA driver");
     assert_int_equal(ops->probe(why, sizeof(why)), DPB_ERR_UNAVAILABLE);
     assert_non_null(strstr(why, "libcuda.so.1"));
     assert_int_equal(ops->prepare(), DPB_ERR_UNAVAILABLE);
