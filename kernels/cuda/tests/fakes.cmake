@@ -24,8 +24,8 @@ target_link_libraries(dpb_fake_gpu PUBLIC dpb_kernels_cuda dpb_shim dpb_fake_cud
 set(op_tests ${CMAKE_CURRENT_SOURCE_DIR}/../../tests)
 foreach(test ops bf16 recommend sequence sequence_bf16)
     dpb_test(test_cuda_fake_${test}
-        SOURCES ${op_tests}/test_cpu_${test}.c ${op_tests}/op_data.c ${op_tests}/op_bf16.c
-            ${op_tests}/staged.c ${op_tests}/staged_pair.c staged_pair_fake.c
+        SOURCES ${op_tests}/test_cpu_${test}.c ${test_cpu_${test}_parts} ${op_tests}/op_data.c
+            ${op_tests}/op_bf16.c ${op_tests}/staged.c ${op_tests}/staged_pair.c staged_pair_fake.c
         LINK dpb_fake_gpu dpb_kernels_cpu m LABELS cuda-fake)
     if(DPB_TESTS)
         target_include_directories(test_cuda_fake_${test} PRIVATE ${op_tests})

@@ -22,22 +22,22 @@ add_library(dpb_gpu_device INTERFACE)
 target_link_libraries(dpb_gpu_device INTERFACE dpb_kernels_cuda dpb_kernels_cuda_device
     CUDA::cudart_static)
 
-# gpu_test(NAME SOURCE [DEFINITION...])
-function(gpu_test name source)
-    dpb_test(${name} SOURCES ${kernel_tests}/${source} ${staged} staged_pair_cuda.c
+# gpu_test(NAME TEST [DEFINITION...])
+function(gpu_test name test)
+    dpb_test(${name} SOURCES ${kernel_tests}/${test}.c ${${test}_parts} ${staged} staged_pair_cuda.c
         LINK dpb_gpu_device dpb_kernels_cpu m LABELS gpu TIMEOUT 120)
     target_include_directories(${name} PRIVATE ${kernel_tests})
     target_compile_definitions(${name} PRIVATE ${ARGN})
 endfunction()
 
-gpu_test(test_gpu_ops test_cpu_ops.c)
-gpu_test(test_gpu_recommend test_cpu_recommend.c)
-gpu_test(test_gpu_sequence test_cpu_sequence.c)
-gpu_test(test_gpu_optimizers test_optimizers.c DPB_TEST_DATA="${kernel_tests}/data")
-gpu_test(test_gpu_bf16 test_cpu_bf16.c)
-gpu_test(test_gpu_sequence_bf16 test_cpu_sequence_bf16.c)
-gpu_test(test_gpu_fp16 test_cpu_bf16.c DPB_OP_HALF_F16)
-gpu_test(test_gpu_sequence_fp16 test_cpu_sequence_bf16.c DPB_OP_HALF_F16)
+gpu_test(test_gpu_ops test_cpu_ops)
+gpu_test(test_gpu_recommend test_cpu_recommend)
+gpu_test(test_gpu_sequence test_cpu_sequence)
+gpu_test(test_gpu_optimizers test_optimizers DPB_TEST_DATA="${kernel_tests}/data")
+gpu_test(test_gpu_bf16 test_cpu_bf16)
+gpu_test(test_gpu_sequence_bf16 test_cpu_sequence_bf16)
+gpu_test(test_gpu_fp16 test_cpu_bf16 DPB_OP_HALF_F16)
+gpu_test(test_gpu_sequence_fp16 test_cpu_sequence_bf16 DPB_OP_HALF_F16)
 
 add_executable(gpu_ceiling gpu_ceiling.c staged_pair_cuda.c)
 target_include_directories(gpu_ceiling PRIVATE ${kernel_tests})

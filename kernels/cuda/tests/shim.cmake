@@ -27,8 +27,8 @@ set(op_tests ${CMAKE_CURRENT_SOURCE_DIR}/../../tests)
 function(dpb_shim_op_test name test)
     cmake_parse_arguments(OP "" "" "DEFINITIONS" ${ARGN})
     dpb_test(${name}
-        SOURCES ${op_tests}/${test}.c ${op_tests}/op_data.c ${op_tests}/op_bf16.c shim_pair.c
-            shim_device.c
+        SOURCES ${op_tests}/${test}.c ${${test}_parts} ${op_tests}/op_data.c ${op_tests}/op_bf16.c
+            shim_pair.c shim_device.c
         LINK dpb_shim dpb_kernels_cpu m TIMEOUT 600) # fibers are slow under AddressSanitizer
     if(DPB_TESTS)
         target_include_directories(${name} PRIVATE ${op_tests})
