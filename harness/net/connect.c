@@ -20,12 +20,19 @@
 struct attempt {
     const struct dpb_net_token *token;
     const char *role;
+    const volatile sig_atomic_t *interrupted; /* NULL: nothing interrupts it */
     int64_t deadline_ns;
-    int64_t until_ns; /* of what is under way with one address */
+    int64_t share_ns; /* until then one address may take */
+    int64_t until_ns; /* of what is under way with it */
     char why[512];
 };
 
 /* ---- with a deadline ---- */
+
+static bool is_interrupted(const struct attempt *attempt)
+{
+    return attempt->interrupted && *attempt->interrupted;
+}
 
 /* DPB_OK when `fd` is ready for `events`, or broken, which the next call on it tells. */
 static dpb_status wait_for(struct attempt *attempt, int fd, short events)
@@ -35,6 +42,8 @@ static dpb_status wait_for(struct attempt *attempt, int fd, short events)
         struct pollfd ready = {.fd = fd, .events = events};
         const int64_t left_ms = left_ns <= 0 ? 0 : left_ns / 1000000 + 1;
         int count = poll(&ready, 1, left_ms > 1000 ? 1000 : (int)left_ms);
+        if (is_interrupted(attempt))
+            return DPB_ERR_INTERRUPTED;
         if (count > 0)
             return DPB_OK;
         if (count < 0 && errno != EINTR) {
@@ -139,7 +148,7 @@ static dpb_status reach(struct attempt *attempt, int fd, const struct addrinfo *
 static void allow(struct attempt *attempt, int64_t duration_ns)
 {
     const int64_t until_ns = dpb_clock_now_ns() + duration_ns;
-    attempt->until_ns = until_ns < attempt->deadline_ns ? until_ns : attempt->deadline_ns;
+    attempt->until_ns = until_ns < attempt->share_ns ? until_ns : attempt->share_ns;
 }
 
 static dpb_status try_one(struct attempt *attempt, const struct addrinfo *to, int *connected)
@@ -170,9 +179,15 @@ static dpb_status try_all(struct attempt *attempt, const struct dpb_net_address 
             dpb_net_resolve(to->host, to->port, SOCK_STREAM, attempt->why, sizeof(attempt->why));
     /* A name may come later: pods get theirs when they are ready. */
     dpb_status st = found ? DPB_ERR_IO : DPB_ERR_UNAVAILABLE;
+    int untried = 0;
+    for (const struct addrinfo *one = found; one; one = one->ai_next)
+        untried++;
     for (const struct addrinfo *one = found; one; one = one->ai_next) {
+        const int64_t now_ns = dpb_clock_now_ns();
+        /* Those that say nothing leave time for one that answers. */
+        attempt->share_ns = now_ns + (attempt->deadline_ns - now_ns) / untried--;
         st = try_one(attempt, one, fd);
-        if (st == DPB_OK || st == DPB_ERR_MISMATCH)
+        if (st == DPB_OK || st == DPB_ERR_MISMATCH || st == DPB_ERR_INTERRUPTED)
             break;
     }
     if (found)
@@ -214,7 +229,8 @@ dpb_status dpb_net_connect_unless(const struct dpb_net_address *to,
                                   int64_t deadline_ns, const volatile sig_atomic_t *interrupted,
                                   int *fd)
 {
-    struct attempt attempt = {.token = token, .role = role, .deadline_ns = deadline_ns};
+    struct attempt attempt = {
+            .token = token, .role = role, .interrupted = interrupted, .deadline_ns = deadline_ns};
     const int64_t begun_ns = dpb_clock_now_ns();
     char text[DPB_NET_ADDRESS_BYTES];
     dpb_net_address_text(to, text);
@@ -225,7 +241,7 @@ dpb_status dpb_net_connect_unless(const struct dpb_net_address *to,
         if (pause_ns > PAUSE_MOST_NS)
             pause_ns = PAUSE_MOST_NS;
         const int64_t now_ns = dpb_clock_now_ns();
-        if (interrupted && *interrupted)
+        if (is_interrupted(&attempt))
             return DPB_ERR_INTERRUPTED;
         if (st == DPB_ERR_MISMATCH || now_ns >= deadline_ns)
             return give_up(&attempt, text, st, begun_ns);

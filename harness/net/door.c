@@ -38,7 +38,8 @@ struct dpb_net_door {
     size_t count, next;                   /* whose turn it is */
     struct waiting *waiting[WAITING_MAX]; /* in the order in which they came */
     uint64_t strangers;
-    bool starved; /* no descriptors left, and logged */
+    bool starved; /* no descriptors left: who comes cannot be let in */
+    bool has_starved;
 };
 
 dpb_status dpb_net_door_open(int listen_fd, const struct dpb_net_token *token, dpb_net_door **door)
@@ -110,7 +111,8 @@ void dpb_net_door_close(dpb_net_door *door)
 size_t dpb_net_door_fds(const dpb_net_door *door, int *fds, size_t room)
 {
     size_t count = 0;
-    if (count < room)
+    /* Starved, it stays ready without anything that could be done. */
+    if (count < room && !door->starved)
         fds[count++] = door->listen_fd;
     for (size_t i = 0; i < door->count && count < room; i++)
         fds[count++] = door->waiting[i]->fd;
@@ -230,14 +232,15 @@ static bool make_room(dpb_net_door *door)
         drop_oldest(door);
         return true;
     }
-    if (!door->starved)
+    if (!door->has_starved)
         dpb_error("cannot accept a connection: %s", strerror(errno));
-    door->starved = true;
+    door->starved = door->has_starved = true;
     return false;
 }
 
 static void accept_some(dpb_net_door *door, int64_t now_ns)
 {
+    door->starved = false;
     for (int i = 0; i < ACCEPTS_MAX; i++) {
         struct dpb_net_place from = {.bytes = sizeof(from.address)};
         int fd = accept4(door->listen_fd, DPB_NET_PLACE(&from), &from.bytes,

@@ -71,13 +71,14 @@ void dpb_net_interfaces(struct dpb_str *list);
 
 /* Connect and greet as `role` ("rank", "rendezvous"), trying again until `deadline_ns`
  * (dpb_clock_now_ns()) while nobody listens yet, or the host cannot be reached or says nothing for
- * DPB_NET_GREETING_NS. DPB_ERR_TIMEOUT with the last reason, DPB_ERR_UNAVAILABLE (a name that does
- * not resolve; it may until then), DPB_ERR_MISMATCH at once (the other end has another token, or is
- * no dpbench or one of another protocol); logged. The socket blocks. */
+ * DPB_NET_GREETING_NS; each of several addresses gets an equal share of the time that is left.
+ * DPB_ERR_TIMEOUT with the last reason, DPB_ERR_UNAVAILABLE (a name that does not resolve; it may
+ * until then), DPB_ERR_MISMATCH at once (the other end has another token, or is no dpbench or one
+ * of another protocol); logged. The socket blocks. */
 dpb_status dpb_net_connect(const struct dpb_net_address *to, const struct dpb_net_token *token,
                            const char *role, int64_t deadline_ns, int *fd);
 /* The same, until a signal's handler has set `*interrupted` (NULL: none does): DPB_ERR_INTERRUPTED,
- * not logged, within DPB_NET_GREETING_NS. */
+ * not logged, within a second, unless a name server takes longer. */
 dpb_status dpb_net_connect_unless(const struct dpb_net_address *to,
                                   const struct dpb_net_token *token, const char *role,
                                   int64_t deadline_ns, const volatile sig_atomic_t *interrupted,
@@ -91,7 +92,8 @@ typedef struct dpb_net_door dpb_net_door;
 /* Takes over `listen_fd`, also on failure. */
 dpb_status dpb_net_door_open(int listen_fd, const struct dpb_net_token *token, dpb_net_door **door);
 void dpb_net_door_close(dpb_net_door *door); /* NULL is fine */
-/* File descriptors to poll() for reading: at most `room` are written to `fds`; returns how many. */
+/* File descriptors to poll() for reading, ask anew each time: at most `room` are written to `fds`;
+ * returns how many. Where this process can open no more, nobody who knocks is among them. */
 size_t dpb_net_door_fds(const dpb_net_door *door, int *fds, size_t room);
 /* Go on with everything that is possible without blocking. DPB_OK: a guest with the right token is
  * in (`fd`, which blocks and is the caller's, `role`, and its numeric address `from`), and there
