@@ -428,8 +428,12 @@ static void watch(struct connection *connection, int operation)
 {
     struct epoll_event event = {.events = EPOLLIN | (connection->writes ? EPOLLOUT : 0u),
                                 .data.ptr = connection};
-    if (epoll_ctl(connection->server->epoll_fd, operation, connection->link.fd, &event) != 0)
-        connection->link.broken = strerror(errno);
+    if (epoll_ctl(connection->server->epoll_fd, operation, connection->link.fd, &event) == 0)
+        return;
+    connection->link.broken = strerror(errno);
+    dpb_error("the rendezvous cannot watch the connection from %s: %s", connection->from.host,
+              connection->link.broken);
+    dpb_log_hint("raise fs.epoll.max_user_watches, or give this host more memory");
 }
 
 static void take_over(dpb_rendezvous_server *server, const struct given *given)
@@ -483,6 +487,10 @@ static void tidy(dpb_rendezvous_server *server)
     for (struct connection **at = &server->connections; *at;) {
         struct connection *connection = *at;
         const bool writes = dpb_meet_link_has_more(&connection->link);
+        if (!is_over(connection) && writes != connection->writes) {
+            connection->writes = writes;
+            watch(connection, EPOLL_CTL_MOD);
+        }
         if (is_over(connection)) {
             lose(connection);
             *at = connection->next;
@@ -490,10 +498,6 @@ static void tidy(dpb_rendezvous_server *server)
             free(connection);
             at = &server->connections;
             continue;
-        }
-        if (writes != connection->writes) {
-            connection->writes = writes;
-            watch(connection, EPOLL_CTL_MOD);
         }
         at = &connection->next;
     }
@@ -552,15 +556,17 @@ static void *serve(void *argument)
 {
     dpb_rendezvous_server *server = argument;
     struct epoll_event events[EVENTS];
-    do {
+    bool goes_on = true;
+    while (goes_on) {
         const int count = epoll_wait(server->epoll_fd, events, EVENTS, survey_timeout_ms(server));
         /* Connections end in tidy() only: all events of a batch are of some that are there. */
         for (int i = 0; i < count; i++)
             if (events[i].data.ptr)
                 handle(&events[i]);
         end_late_surveys(server);
+        goes_on = take_given(server);
         tidy(server);
-    } while (take_given(server));
+    }
     return NULL;
 }
 

@@ -2,9 +2,11 @@
  * The ranks are threads of this program, as test_rendezvous.c has processes. */
 #include "dpb_test.h"
 
+#include <errno.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <sys/epoll.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -377,6 +379,68 @@ static void test_junk_of_a_rank(void **state)
             "broke (it said what no rank says), last seen at call #1 (open)");
 }
 
+/* ---- what the kernel does not do ---- */
+
+/* With the linker's --wrap: the next call of the server fails, once. */
+static _Atomic bool refuses_add, refuses_change, is_full;
+
+int __real_epoll_ctl(int epoll_fd, int operation, int fd, struct epoll_event *event);
+int __wrap_epoll_ctl(int epoll_fd, int operation, int fd, struct epoll_event *event);
+ssize_t __real_send(int fd, const void *bytes, size_t count, int flags);
+ssize_t __wrap_send(int fd, const void *bytes, size_t count, int flags);
+
+int __wrap_epoll_ctl(int epoll_fd, int operation, int fd, struct epoll_event *event)
+{
+    if ((operation == EPOLL_CTL_ADD && atomic_exchange(&refuses_add, false)) ||
+        (operation == EPOLL_CTL_MOD && atomic_exchange(&refuses_change, false))) {
+        errno = ENOSPC;
+        return -1;
+    }
+    return __real_epoll_ctl(epoll_fd, operation, fd, event);
+}
+
+ssize_t __wrap_send(int fd, const void *bytes, size_t count, int flags)
+{
+    if (atomic_exchange(&is_full, false)) {
+        errno = EAGAIN;
+        return -1;
+    }
+    return __real_send(fd, bytes, count, flags);
+}
+
+static bool ends(int fd)
+{
+    struct pollfd end = {.fd = fd, .events = POLLIN};
+    return poll(&end, 1, (int)(LONG_NS / 1000000)) == 1;
+}
+
+/* A connection that cannot be watched is ended at once: nothing would ever come of it. */
+static void test_unwatched(void **state)
+{
+    (void)state;
+    const struct dpb_meet_hello hello = {.rank = 0, .size = 1, .pid = 5, .host = "node7"};
+    const struct dpb_meet_part part = {.call = 1, .part = {.what = "open"}};
+    struct launcher launcher;
+    launcher_begin(&launcher, 1);
+    atomic_store(&refuses_add, true);
+    int fd = come_in(&launcher);
+    assert_true(ends(fd));
+    hear_the_end(fd);
+    assert_logged("the rendezvous cannot watch the connection from 127.0.0.1: No space left");
+
+    /* One that was, until what it is told has to wait. */
+    fd = come_in(&launcher);
+    say(fd, DPB_MEET_HELLO, &hello, sizeof(hello));
+    atomic_store(&refuses_change, true);
+    atomic_store(&is_full, true);
+    say(fd, DPB_MEET_PART, &part, sizeof(part));
+    assert_true(ends(fd));
+    hear_the_end(fd);
+    assert_false(atomic_load(&is_full));
+    assert_false(atomic_load(&refuses_change));
+    launcher_end(&launcher);
+}
+
 static void test_open(void **state)
 {
     (void)state;
@@ -410,7 +474,7 @@ int main(void)
             cmocka_unit_test(test_open),           cmocka_unit_test(test_many),
             cmocka_unit_test(test_many_fail),      cmocka_unit_test(test_first),
             cmocka_unit_test(test_launcher_ends),  cmocka_unit_test(test_junk),
-            cmocka_unit_test(test_junk_of_a_rank),
+            cmocka_unit_test(test_junk_of_a_rank), cmocka_unit_test(test_unwatched),
     };
     if (!has_descriptors())
         dpb_test_skip_all("too few file descriptors are allowed (ulimit -n)");
