@@ -46,7 +46,7 @@ struct dpb_gate_options {
     }
 
 enum dpb_gate_order {
-    DPB_GATE_ORDER_UNKNOWN,     /* the sides are of different sessions, or no times are known */
+    DPB_GATE_ORDER_UNKNOWN,     /* of some run neither place nor time is known */
     DPB_GATE_ORDER_SEQUENTIAL,  /* all of one side before all of the other */
     DPB_GATE_ORDER_INTERLEAVED, /* mixed */
     DPB_GATE_ORDER_PAIRED       /* made in pairs, each in its own order */

@@ -8,6 +8,7 @@
 
 #include "dpb_rng.h"
 #include "dpb_stats.h"
+#include "gate_order.h"
 
 #define ALPHA      0.05
 #define POWER      0.8
@@ -103,13 +104,11 @@ static void calibrate_values(const struct dpb_gate_cell *cell, const double *val
                              struct dpb_gate_calibration *to)
 {
     const size_t runs = cell->run_count;
-    double *theta = room, *order = room + runs;
+    double *theta = room, *at = room + runs;
     size_t low, high;
 
-    for (size_t i = 0; i < runs; i++) {
+    for (size_t i = 0; i < runs; i++)
         theta[i] = log(values[i]);
-        order[i] = isnan(cell->runs[i].order) ? cell->runs[i].time_s : cell->runs[i].order;
-    }
     to->splits = splits;
     to->failed = split_and_decide(theta, runs, splits, seed);
     to->fail_share = splits > 0 ? (double)to->failed / (double)splits : NAN;
@@ -117,7 +116,7 @@ static void calibrate_values(const struct dpb_gate_cell *cell, const double *val
     to->accept_low = (double)low / (double)splits;
     to->accept_high = (double)high / (double)splits;
     to->sd_run = dpb_stats_stdev(theta, runs);
-    to->drift_p = isnan(order[0]) ? NAN : dpb_stats_spearman_p(order, theta, runs);
+    to->drift_p = dpb_gate_moments(cell, at) ? dpb_stats_spearman_p(at, theta, runs) : NAN;
     to->recommended = dpb_gate_runs(log1p(margin), to->sd_run, ALPHA, POWER, RUNS_MOST);
     to->least_margin = expm1(dpb_gate_mde(runs / 2, to->sd_run, ALPHA, POWER));
     may_block(to);

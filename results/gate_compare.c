@@ -10,6 +10,7 @@
 #include "dpb_log.h"
 #include "dpb_stats.h"
 #include "dpb_units.h"
+#include "gate_order.h"
 
 #define DRIFT_P   0.01
 #define BH_Q      0.10
@@ -242,91 +243,15 @@ static bool is_comparable(struct comparison *c, const struct dpb_gate_cell *base
     return wrong[0] == '\0';
 }
 
-/* ---- order ---- */
-
-struct moment {
-    double at;
-    bool is_base;
-};
-
-static int by_time(const void *a, const void *b)
-{
-    const struct moment *x = a, *y = b;
-
-    return (x->at > y->at) - (x->at < y->at);
-}
-
-/* When a run was made, on one scale for both sides; NaN: not known. */
-static double moment_of(const struct dpb_gate_run *run, bool one_session)
-{
-    return one_session && !isnan(run->order) ? run->order : run->time_s;
-}
-
-static bool all_paired(const struct dpb_gate_cell *base, const struct dpb_gate_cell *candidate)
-{
-    if (base->run_count != candidate->run_count)
-        return false;
-    for (size_t i = 0; i < base->run_count; i++) {
-        size_t found = 0;
-
-        for (size_t k = 0; k < candidate->run_count; k++)
-            found += candidate->runs[k].pair == base->runs[i].pair;
-        if (base->runs[i].pair < 0 || found != 1)
-            return false;
-    }
-    return base->run_count > 0;
-}
-
-static bool is_one_session(const struct dpb_gate_cell *base, const struct dpb_gate_cell *candidate)
-{
-    return base->run_count > 0 && candidate->run_count > 0 && base->runs[0].session[0] &&
-           strcmp(base->runs[0].session, candidate->runs[0].session) == 0;
-}
-
-static enum dpb_gate_order order_of(const struct dpb_gate_cell *base,
-                                    const struct dpb_gate_cell *candidate)
-{
-    const size_t count = base->run_count + candidate->run_count;
-    const bool one_session = is_one_session(base, candidate);
-    size_t changes = 0;
-
-    if (one_session && all_paired(base, candidate))
-        return DPB_GATE_ORDER_PAIRED;
-    if (base->run_count == 0 || candidate->run_count == 0)
-        return DPB_GATE_ORDER_UNKNOWN;
-    struct moment *moments = malloc(count * sizeof(*moments));
-    if (!moments)
-        return DPB_GATE_ORDER_UNKNOWN;
-    for (size_t i = 0; i < count; i++) {
-        const bool is_base = i < base->run_count;
-        const struct dpb_gate_run *run =
-                is_base ? &base->runs[i] : &candidate->runs[i - base->run_count];
-
-        moments[i] = (struct moment){moment_of(run, one_session), is_base};
-        if (isnan(moments[i].at)) {
-            free(moments);
-            return DPB_GATE_ORDER_UNKNOWN;
-        }
-    }
-    qsort(moments, count, sizeof(*moments), by_time);
-    for (size_t i = 1; i < count; i++)
-        changes += moments[i].is_base != moments[i - 1].is_base;
-    free(moments);
-    return changes < 2 ? DPB_GATE_ORDER_SEQUENTIAL : DPB_GATE_ORDER_INTERLEAVED;
-}
+/* ---- drift ---- */
 
 /* Spearman's p of one side's values against the order of its runs. */
 static double side_drift(const struct dpb_gate_cell *cell, const double *values)
 {
     double *at = malloc((cell->run_count + 1) * sizeof(*at));
     double p = NAN;
-    bool known = at != NULL;
 
-    for (size_t i = 0; known && i < cell->run_count; i++) {
-        at[i] = moment_of(&cell->runs[i], true);
-        known = !isnan(at[i]);
-    }
-    if (known)
+    if (at && dpb_gate_moments(cell, at))
         p = dpb_stats_spearman_p(at, values, cell->run_count);
     free(at);
     return p;
@@ -614,7 +539,7 @@ static bool share_a_record(const struct dpb_gate_cell *base, const struct dpb_ga
 static dpb_status compare_cell(struct comparison *c, const struct dpb_gate_cell *base,
                                const struct dpb_gate_cell *candidate)
 {
-    const enum dpb_gate_order order = order_of(base, candidate);
+    const enum dpb_gate_order order = dpb_gate_order_of(base, candidate);
     char wrong[160];
 
     if (base->trouble[0] || candidate->trouble[0])
