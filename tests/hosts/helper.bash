@@ -38,6 +38,10 @@ across() {
 # Two ranks to a node.
 all_hosts=(--hosts "node1:2,node2:2,node3:2" --ranks-per-node 2)
 
+# A run that ends only because something happens to it.
+endless=(--data synthetic --workload mnist-mlp --batch-per-rank 8 --steps 2000000 --warmup 2
+    --trace-steps 0 --probe-retries 0)
+
 # A sweep of few and short launches: one axis, which the test names.
 short=("${quick[@]}" --overlap on --bucket 4MiB --repeats 1)
 
@@ -69,20 +73,22 @@ assert_idle_within() {
     return 1
 }
 
-# wait_for_workers NODE COUNT: until so many ranks have computed there for a while: $ranks, as seen from here
-wait_for_workers() {
-    local tries=0 pid busy
-    while [ "$tries" -lt 300 ] && kill -0 "$background" 2>/dev/null; do
+# Where every node sends more than this the ranks are in their steps: MPI's and the first weights are less.
+in_steps_bytes=20000000
+
+# wait_for_steps NODE COUNT: until its ranks have trained for a while: $ranks, as seen from here. That they
+# have computed would not tell: who waits for others in MPI_Init computes, too.
+wait_for_steps() {
+    local tries=0 before sent
+    before=$("$hosts" bytes "$1")
+    while [ "$tries" -lt 1200 ] && kill -0 "$background" 2>/dev/null; do
+        sent=$("$hosts" bytes "$1")
         mapfile -t ranks < <("$hosts" processes "$1" | awk '$NF == "worker" { print $1 }')
-        busy=0
-        for pid in "${ranks[@]}"; do
-            [ "$(cpu_ticks "$pid" || echo 0)" -lt 50 ] 2>/dev/null || busy=$((busy + 1))
-        done
-        [ "$busy" -ne "$2" ] || return 0
+        [ "${#ranks[@]}" -ne "$2" ] || [ $((${sent% *} - ${before% *})) -lt "$in_steps_bytes" ] || return 0
         sleep 0.2
         tries=$((tries + 1))
     done
-    printf 'no %s busy ranks on %s; output:\n' "$2" "$1" >&2
+    printf 'no %s ranks in their steps on %s; output:\n' "$2" "$1" >&2
     cat "$folder/log" >&2
     return 1
 }

@@ -27,7 +27,7 @@ check_sweep() {
         for r in d if r["ranks"] == 6]' '[[["node1", 0, 2], ["node2", 2, 2], ["node3", 4, 2]]]'
     assert_json $records 'sorted((r["ranks"], r["world"]["nodes"]) for r in d)' '[[2, 1], [4, 2], [6, 3]]'
     assert_json $records '{r["verified"]["replicas_identical"] for r in d} == {True}' true
-    assert_idle_within 10
+    assert_idle_within 60
     for node in node1 node2 node3; do
         # shellcheck disable=SC2016 # for the host's shell
         run "$hosts" run $node sh -c 'ls "$1"; ls -A "$TMPDIR" | grep -v nothing' sh "$folder/own"
@@ -77,8 +77,9 @@ check_sweep() {
 @test "hosts: two drivers at once, on two hosts, do not share a folder" {
     need_hosts
     across openmpi
-    start_dpbench sweep "${short[@]}" "${across[@]}" "${all_hosts[@]}" --ranks 2,4,6 -o out
-    for _ in $(seq 100); do
+    start_dpbench sweep "${endless[@]}" --overlap on --bucket 4MiB --repeats 1 "${across[@]}" "${all_hosts[@]}" \
+        --ranks 2,4,6 -o out
+    for _ in $(seq 1200); do
         [ ! -e out/manifest.json ] || break
         sleep 0.1
     done
@@ -93,7 +94,7 @@ check_sweep() {
     assert_exit 3
     assert_output 'another dpbench is running'
     kill -INT "$background"
-    finish_dpbench 60
+    finish_dpbench 120
     assert_exit 130
-    assert_idle_within 20
+    assert_idle_within 60
 }

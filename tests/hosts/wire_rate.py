@@ -16,6 +16,7 @@ import time
 
 HEAD = struct.Struct("!?q")
 PIECE = bytes(1 << 20)
+PATIENCE_S = 60
 
 
 def receive_all(peer, count):
@@ -47,18 +48,23 @@ def work(peer, pieces, sends, receives):
 
 def receive(port):
     with socket.create_server(("", port)) as server:
+        server.settimeout(PATIENCE_S)
         peer, _ = server.accept()
     with peer:
+        peer.settimeout(None)
         exchanges, pieces = HEAD.unpack(peer.recv(HEAD.size, socket.MSG_WAITALL))
         rate = work(peer, pieces, exchanges, True)
         peer.sendall(HEAD.pack(exchanges, rate))
 
 
 def connect(host, port):
-    for _ in range(100):
+    until = time.monotonic() + PATIENCE_S
+    while time.monotonic() < until:
         try:
-            return socket.create_connection((host, port))
-        except ConnectionRefusedError:
+            peer = socket.create_connection((host, port), PATIENCE_S)
+            peer.settimeout(None)
+            return peer
+        except OSError:  # it does not listen yet, or its wire has only just come back
             time.sleep(0.1)
     sys.exit(f"wire_rate: nobody listens at {host}:{port}")
 
