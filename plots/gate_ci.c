@@ -101,7 +101,7 @@ static void describe_evidence(const struct dpb_evidence *evidence, struct dpb_st
     gate_view_value(evidence->found, evidence->target->unit, found);
     gate_view_bounds(evidence, bounds);
     dpb_str_appendf(out, "%s: %s %s, found %s %s", dpb_verdict_text(evidence->verdict),
-                    evidence->target->metric, evidence->target->text, found, bounds);
+                    evidence->target->name, evidence->target->text, found, bounds);
     if (evidence->reason[0])
         dpb_str_appendf(out, ": %s", evidence->reason);
 }
@@ -166,7 +166,7 @@ static void append_targets(struct dpb_str *out, const struct dpb_evidence_table 
         struct dpb_str message = {0}, name = {0};
 
         describe_evidence(evidence, &message);
-        dpb_str_appendf(&name, "%s %s", evidence->target->metric, evidence->target->text);
+        dpb_str_appendf(&name, "%s %s", evidence->target->name, evidence->target->text);
         append_case(&cases, evidence->cell, name.text ? name.text : "", evidence->verdict,
                     message.text ? message.text : "");
         count_case(evidence->verdict, &totals);

@@ -62,7 +62,7 @@ static void append_evidence(struct dpb_str *out, const struct dpb_evidence *evid
     if (evidence->runs > 10)
         dpb_str_appendf(&records, " and %zu more", evidence->runs - 10);
     const char *const cells[] = {dpb_verdict_text(evidence->verdict),
-                                 evidence->target->metric,
+                                 evidence->target->name,
                                  evidence->target->text,
                                  evidence->cell,
                                  found,

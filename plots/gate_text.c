@@ -142,7 +142,7 @@ static dpb_status print_evidence(const struct dpb_evidence_table *table, FILE *o
             snprintf(t->records, sizeof(t->records), "%.8s%s", evidence->hashes[0],
                      evidence->runs > 1 ? ",..." : "");
         const char *row[] = {dpb_verdict_text(evidence->verdict),
-                             evidence->target->metric,
+                             evidence->target->name,
                              evidence->target->text,
                              t->found,
                              t->bounds,
@@ -157,7 +157,7 @@ static dpb_status print_evidence(const struct dpb_evidence_table *table, FILE *o
                                   width);
     for (size_t i = 0; st == DPB_OK && i < table->count; i++)
         if (table->items[i].reason[0])
-            fprintf(out, "  %s, %s: %s: %s\n", table->items[i].cell, table->items[i].target->metric,
+            fprintf(out, "  %s, %s: %s: %s\n", table->items[i].cell, table->items[i].target->name,
                     dpb_verdict_text(table->items[i].verdict), table->items[i].reason);
     free(cells);
     free(texts);

@@ -65,6 +65,7 @@ struct dpb_gate_cell {
     char *series;        /* equal in both sides: the same cell, whatever its name; "" for none */
     char *curve;         /* of records: what the cells of one scaling curve have in common ... */
     char *compute_curve; /* ... and its cell with one rank (dpb_record.h); NULL: no record's */
+    double size_bytes;   /* of a cell of one collective and size; 0 elsewhere, and in baselines */
     struct dpb_gate_fact *facts;
     size_t fact_count;
     struct dpb_gate_run *runs;
@@ -116,7 +117,8 @@ enum dpb_gate_side {
  * records with the same run, cell and repeat the last counts. */
 dpb_status dpb_gate_set_from_records(const struct dpb_records *records, enum dpb_gate_side side,
                                      double price, struct dpb_gate_set *set);
-/* Lines of `dpbench comm` (dpb.comm/1): bus bandwidth, one cell per collective and size. */
+/* Lines of `dpbench comm` (dpb.comm/1): bus bandwidth, one cell per collective and size. One rank
+ * has no bus: its records are left out, unless they are not ok. */
 dpb_status dpb_gate_set_from_comm(const char *path, enum dpb_gate_side side,
                                   struct dpb_gate_set *set);
 /* A run folder, a records.jsonl, or the same of `dpbench comm`. DPB_ERR_NOT_FOUND, DPB_ERR_CORRUPT

@@ -3,17 +3,21 @@
  *   efficiency: ">= 0.90"
  *   step-time-p99: "<= 250ms"
  *   cost-per-epoch: "<= 12 USD"
+ *   comm-bus-bandwidth 16MiB..1GiB: ">= 40GB/s"
  *   price: "2.5 USD/h"          per accelerator; costs need it
  *
- * A file of such lines, or one with a key `targets` that holds them (a sweep file). Each target
- * holds for every cell that can have the metric. With [low, high] the one-sided bounds of the mean
- * over runs at 95 % each: PASS when the whole interval keeps the limit, FAIL when all of it breaks
- * it, else INCONCLUSIVE; so are fewer than 3 runs. A target that no record can decide is FAIL. */
+ * A bandwidth of collectives is one of a size, so its limit names the sizes that it is for, both
+ * ends included; no other metric has sizes. A file of such lines, or one with a key `targets` that
+ * holds them (a sweep file). Each target holds for every cell that can have the metric. With [low,
+ * high] the one-sided bounds of the mean over runs at 95 % each: PASS when the whole interval keeps
+ * the limit, FAIL when all of it breaks it, else INCONCLUSIVE; so are fewer than 3 runs. A target
+ * that no record can decide is FAIL. */
 #ifndef DPB_TARGETS_H
 #define DPB_TARGETS_H
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "dpb_gate.h"
 #include "dpb_gate_set.h"
@@ -26,6 +30,8 @@ extern "C" {
 
 struct dpb_target {
     char metric[64];
+    char name[96];                 /* "comm-bus-bandwidth 16MiB..1GiB"; else the metric's */
+    int64_t size_least, size_most; /* bytes; 0 where the metric has no sizes */
     char unit[16];
     bool at_least;  /* ">=" or ">" */
     bool is_strict; /* "<" or ">" */
@@ -39,7 +45,8 @@ struct dpb_targets {
     double price; /* USD per accelerator and hour; NaN: none */
 };
 
-/* Add one line; `origin` is for messages. DPB_ERR_USAGE, logged: no such metric, no limit. */
+/* Add one line; `metric` with its sizes; `origin` is for messages. DPB_ERR_USAGE, logged: no such
+ * metric, no limit, sizes missing or none. */
 dpb_status dpb_targets_add(struct dpb_targets *targets, const char *metric, const char *rule,
                            const char *origin);
 /* Read a file; no target at all is DPB_ERR_USAGE, logged. Start from {.price = NAN}. */

@@ -494,10 +494,13 @@ static dpb_status add_comm_record(struct dpb_gate_set *set, const dpb_json *reco
 {
     static const char *const host_keys[] = {"cpu_model", "cores", "kernel", "memory_bytes"};
     const struct dpb_gate_metric *metric = dpb_gate_metric_find("comm-bus-bandwidth");
+    const bool is_ok = strcmp(text_at(record, "status"), "ok") == 0;
     char name[256];
     struct dpb_gate_run run;
     size_t number;
 
+    if (is_ok && int_at(record, "ranks", 0) == 1)
+        return DPB_OK;
     snprintf(name, sizeof(name), "%s %s, %lld B, ranks %lld%s%s", text_at(record, "collective"),
              text_at(record, "dtype"), (long long)int_at(record, "size_bytes", 0),
              (long long)int_at(record, "ranks", 0), text_at(record, "label")[0] ? ", " : "",
@@ -505,17 +508,17 @@ static dpb_status add_comm_record(struct dpb_gate_set *set, const dpb_json *reco
     struct dpb_gate_cell *cell = dpb_gate_set_cell(set, name, "");
     if (!cell)
         return DPB_ERR_NO_MEMORY;
-    if (strcmp(text_at(record, "status"), "ok") != 0 || int_at(record, "wrong", 0) != 0) {
-        blame(cell->trouble, "a run is %s, with %lld wrong elements", text_at(record, "status"),
-              (long long)int_at(record, "wrong", 0));
+    cell->size_bytes = real_at(record, "size_bytes");
+    if (!is_ok || int_at(record, "wrong", 0) != 0) {
+        blame(cell->trouble, "a run is %s, with %lld wrong elements: %.150s",
+              text_at(record, "status"), (long long)int_at(record, "wrong", 0),
+              text_at(record, "reason"));
         return DPB_OK;
     }
     DPB_TRY(describe_run(record, &run));
     run.order = NAN;
     DPB_TRY(dpb_gate_cell_add_run(cell, &run, &number));
-    DPB_TRY(add_options(cell, dpb_json_get(record, "config")));
-    DPB_TRY(add_texts(cell, "device", dpb_json_get(record, "device")));
-    DPB_TRY(add_texts(cell, "comm", dpb_json_get(record, "comm")));
+    DPB_TRY(add_facts(cell, record));
     for (size_t i = 0; i < sizeof(host_keys) / sizeof(host_keys[0]); i++) {
         const dpb_json *value = dpb_json_get(dpb_json_get(record, "host"), host_keys[i]);
 
@@ -617,8 +620,11 @@ dpb_status dpb_gate_set_read(const char *path, enum dpb_gate_side side, double p
     if (!set->source)
         set->source = strdup(path);
     if (set->cell_count == 0) {
-        dpb_error("\"%s\" has no runs of that side", path);
-        dpb_log_hint("name a run folder, or one that `dpbench gate measure` has written");
+        dpb_error("\"%s\" has no runs %s", path,
+                  comm ? "of collectives between ranks" : "of that side");
+        dpb_log_hint("%s", comm ? "one rank has no bus bandwidth: measure with more --ranks"
+                                : "name a run folder, or one that `dpbench gate measure` has "
+                                  "written");
         return DPB_ERR_NO_DATA;
     }
     return set->source ? DPB_OK : DPB_ERR_NO_MEMORY;

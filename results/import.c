@@ -266,6 +266,7 @@ static dpb_status merge(const struct dpb_gate_set *from, struct dpb_gate_set *to
         }
         if (!into->trouble[0])
             memcpy(into->trouble, cell->trouble, sizeof(into->trouble));
+        into->size_bytes = cell->size_bytes;
         for (size_t run = 0; run < cell->run_count; run++)
             DPB_TRY(merge_run(cell, run, into));
     }

@@ -83,14 +83,16 @@ dpb_status import_google_benchmark(struct import *in)
 
 /* ---- nccl-tests ---- */
 
-dpb_status import_nccl_row(struct import *in, const char *name, double time_us, double busbw,
-                           double wrong, const char *where)
+dpb_status import_nccl_row(struct import *in, const char *name, double size_bytes, double time_us,
+                           double busbw, double wrong, const char *where)
 {
     struct import_run run;
 
     DPB_TRY(import_begin(in, name, &run));
+    run.cell->size_bytes = size_bytes;
     DPB_TRY(import_put(in, &run, "time", time_us * 1e3, where));
-    DPB_TRY(import_put(in, &run, "comm-bus-bandwidth", busbw * 1e9, where));
+    if (busbw != 0)
+        DPB_TRY(import_put(in, &run, "comm-bus-bandwidth", busbw * 1e9, where));
     if (wrong > 0)
         import_trouble(&run, "%g wrong values", wrong);
     return DPB_OK;
@@ -100,11 +102,12 @@ static dpb_status read_nccl_place(struct import *in, const dpb_json *result, con
                                   const char *prefix, const char *where)
 {
     const dpb_json *object = dpb_json_get(result, place), *wrong = dpb_json_get(object, "nwrong");
-    double time_us, busbw;
+    double size, time_us, busbw;
     char name[256];
 
     if (dpb_json_type(object) == DPB_JSON_NULL)
         return DPB_OK; /* this collective has no such form */
+    DPB_TRY(import_number(in, result, where, "size", &size));
     DPB_TRY(import_number(in, object, where, dpb_json_get(object, "time") ? "time" : "cpu_time",
                           &time_us));
     DPB_TRY(import_number(in, object, where, "bus_bw", &busbw));
@@ -112,7 +115,7 @@ static dpb_status read_nccl_place(struct import *in, const dpb_json *result, con
         return import_bad(in, where, "\"nwrong\" is not a number");
     snprintf(name, sizeof(name), "%s %s", prefix,
              strcmp(place, "in_place") == 0 ? "in-place" : "out-of-place");
-    return import_nccl_row(in, name, time_us, busbw, dpb_json_as_real(wrong, NAN), where);
+    return import_nccl_row(in, name, size, time_us, busbw, dpb_json_as_real(wrong, NAN), where);
 }
 
 static dpb_status read_nccl(struct import *in, const char *program, const dpb_json *result,

@@ -54,8 +54,8 @@ dpb_status import_nccl_text(struct import *in);
 dpb_status import_csv(struct import *in);
 
 /* One size of nccl-tests: time in microseconds and bus bandwidth in GB/s; `wrong` NaN: not checked.
- */
-dpb_status import_nccl_row(struct import *in, const char *name, double time_us, double busbw,
-                           double wrong, const char *where);
+ * A bandwidth of 0 is none: that of one rank, or one that two decimals do not show. */
+dpb_status import_nccl_row(struct import *in, const char *name, double size_bytes, double time_us,
+                           double busbw, double wrong, const char *where);
 
 #endif

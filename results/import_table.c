@@ -102,7 +102,7 @@ static dpb_status read_row(struct import *in, const struct table *table, char *l
             DPB_TRY(read_field(in, fields, count, table->wrong[form], where, &wrong));
         snprintf(name, sizeof(name), "%s %.20s %.20s %.0f %s", table->program, fields[2], fields[3],
                  size, form == 0 ? "out-of-place" : "in-place");
-        DPB_TRY(import_nccl_row(in, name, time_us, busbw, wrong, where));
+        DPB_TRY(import_nccl_row(in, name, size, time_us, busbw, wrong, where));
     }
     return DPB_OK;
 }

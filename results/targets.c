@@ -16,6 +16,7 @@
 #define ALPHA      0.05
 #define RUNS_LEAST 3
 #define PARITY     "loss-parity" /* |loss - mean loss of the reference| of a run */
+#define OF_SIZES   "comm-bus-bandwidth"
 
 /* ---- one line ---- */
 
@@ -95,17 +96,53 @@ static dpb_status refuse_target(const char *origin, const char *metric, const ch
     return DPB_ERR_USAGE;
 }
 
+/* "16MiB..1GiB" or "16MiB"; false: it is neither. */
+static bool parse_sizes(const char *text, struct dpb_target *target)
+{
+    char copy[64];
+
+    if (snprintf(copy, sizeof(copy), "%s", text) >= (int)sizeof(copy))
+        return false;
+    char *dots = strstr(copy, "..");
+    if (dots)
+        *dots = '\0';
+    if (dpb_parse_size(copy, &target->size_least, NULL) < 0 ||
+        dpb_parse_size(dots ? dots + 2 : copy, &target->size_most, NULL) < 0)
+        return false;
+    return target->size_least > 0 && target->size_most >= target->size_least;
+}
+
+/* "comm-bus-bandwidth 16MiB..1GiB" -> metric and sizes; NULL, or what is wrong with it. */
+static const char *parse_name(const char *name, struct dpb_target *target)
+{
+    const size_t length = strcspn(name, " ");
+    const char *sizes = name + length + strspn(name + length, " ");
+
+    if (strlen(name) >= sizeof(target->name) || length >= sizeof(target->metric))
+        return "there is no such metric";
+    memcpy(target->name, name, strlen(name) + 1);
+    memcpy(target->metric, name, length);
+    if (!unit_of(target->metric))
+        return "there is no such metric";
+    if (strcmp(target->metric, OF_SIZES) != 0)
+        return *sizes ? "only " OF_SIZES " is one of sizes" : NULL;
+    return parse_sizes(sizes, target) ? NULL
+                                      : "a bandwidth belongs to sizes of messages: write " OF_SIZES
+                                        " 16MiB..1GiB";
+}
+
 dpb_status dpb_targets_add(struct dpb_targets *targets, const char *metric, const char *rule,
                            const char *origin)
 {
     struct dpb_target target = {0};
     char why[DPB_WHY_BYTES];
-    const char *unit = unit_of(metric);
 
     if (strcmp(metric, "price") == 0)
         return parse_price(rule, origin, &targets->price);
-    if (!unit)
-        return refuse_target(origin, metric, rule, "there is no such metric");
+    const char *wrong = parse_name(metric, &target);
+    if (wrong)
+        return refuse_target(origin, metric, rule, wrong);
+    const char *unit = unit_of(target.metric);
     const char *limit = parse_operator(rule, &target);
     if (!limit)
         return refuse_target(origin, metric, rule, "it does not begin with <=, <, >= or >");
@@ -113,7 +150,6 @@ dpb_status dpb_targets_add(struct dpb_targets *targets, const char *metric, cons
         return refuse_target(origin, metric, rule, "it is too long");
     if (parse_limit(limit, unit, &target.limit, why) < 0 || !isfinite(target.limit))
         return refuse_target(origin, metric, rule, why);
-    snprintf(target.metric, sizeof(target.metric), "%s", metric);
     snprintf(target.unit, sizeof(target.unit), "%s", unit);
     snprintf(target.text, sizeof(target.text), "%s", rule);
     struct dpb_target *items =
@@ -369,6 +405,12 @@ static void set_verdict(struct dpb_evidence_table *table)
             table->verdict = DPB_VERDICT_FAIL;
 }
 
+static bool is_of_its_sizes(const struct dpb_target *target, const struct dpb_gate_cell *cell)
+{
+    return target->size_most == 0 || (cell->size_bytes >= (double)target->size_least &&
+                                      cell->size_bytes <= (double)target->size_most);
+}
+
 static dpb_status judge_target(const struct dpb_target *target, const struct dpb_gate_set *set,
                                const struct dpb_gate_set *reference,
                                struct dpb_evidence_table *table)
@@ -376,7 +418,8 @@ static dpb_status judge_target(const struct dpb_target *target, const struct dpb
     const size_t before = table->count;
 
     for (size_t i = 0; i < set->cell_count; i++)
-        DPB_TRY(judge_cell(target, set, reference, &set->cells[i], table));
+        if (is_of_its_sizes(target, &set->cells[i]))
+            DPB_TRY(judge_cell(target, set, reference, &set->cells[i], table));
     if (table->count > before)
         return DPB_OK;
     struct dpb_evidence *evidence = add_evidence(table, target, "-");
@@ -422,6 +465,19 @@ static void set_number(dpb_json *object, const char *key, double value)
         dpb_json_set_absent(object, key, "no run decides it");
 }
 
+static void set_sizes(dpb_json *object, const struct dpb_target *target)
+{
+    static const char none[] = "the metric has no sizes";
+
+    if (target->size_most > 0) {
+        dpb_json_set_int(object, "size_least_bytes", target->size_least);
+        dpb_json_set_int(object, "size_most_bytes", target->size_most);
+        return;
+    }
+    dpb_json_set_absent(object, "size_least_bytes", none);
+    dpb_json_set_absent(object, "size_most_bytes", none);
+}
+
 dpb_json *dpb_evidence_json(const struct dpb_evidence_table *table)
 {
     dpb_json *all = dpb_json_array();
@@ -431,6 +487,7 @@ dpb_json *dpb_evidence_json(const struct dpb_evidence_table *table)
         dpb_json *json = dpb_json_object(), *records = dpb_json_array();
 
         dpb_json_set_string(json, "metric", evidence->target->metric);
+        set_sizes(json, evidence->target);
         dpb_json_set_string(json, "unit", evidence->target->unit);
         dpb_json_set_string(json, "target", evidence->target->text);
         dpb_json_set_real(json, "limit", evidence->target->limit);

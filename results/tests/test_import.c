@@ -114,6 +114,27 @@ static void test_nccl(void **state)
     }
 }
 
+/* One rank, and messages whose bandwidth two decimals do not show: 0.00 is no bandwidth. */
+static void test_nccl_without_bandwidth(void **state)
+{
+    static const char text[] = "# nccl-tests\n# Collective test starting: all_reduce_perf\n"
+                               "# size count type redop root time algbw busbw #wrong\n"
+                               "8 2 float sum -1 5.1 0.00 0.00 0\n"
+                               "1024 256 float sum -1 6.1 0.17 0.17 0\n"
+                               "# Avg bus bandwidth : 0.085\n";
+    struct dpb_gate_set set = {.price = NAN};
+
+    (void)state;
+    assert_int_equal(dpb_import_text(text, strlen(text), "file", "nccl-tests", false, &set),
+                     DPB_OK);
+    assert_int_equal(set.cell_count, 2);
+    assert_null(dpb_gate_cell_values(&set.cells[0], "comm-bus-bandwidth"));
+    assert_true(dpb_gate_cell_values(&set.cells[0], "time")[0] == 5100);
+    assert_true(dpb_gate_cell_values(&set.cells[1], "comm-bus-bandwidth")[0] == 0.17e9);
+    assert_true(set.cells[0].size_bytes == 8 && set.cells[1].size_bytes == 1024);
+    dpb_gate_set_release(&set);
+}
+
 static void test_pytorch_and_hyperfine(void **state)
 {
     struct dpb_gate_set set = read_file("pytorch-ddp.json");
@@ -301,6 +322,7 @@ int main(void)
             TEST(test_pyperf),
             TEST(test_nvbench),
             TEST(test_nccl),
+            TEST(test_nccl_without_bandwidth),
             TEST(test_pytorch_and_hyperfine),
             TEST(test_csv),
             TEST(test_files_are_merged),
