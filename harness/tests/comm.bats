@@ -126,7 +126,7 @@ short=(--sizes "64B,1MB" --iterations 5)
     start_dpbench comm --sizes 1MB --iterations 1000000 --ranks 2 -o out
     wait_for_ranks 2
     kill -KILL "${ranks[1]}"
-    finish_dpbench 10
+    finish_dpbench
     assert_exit 4
     assert_output "rank [01].*\b${ranks[1]}\b"
     assert_output '(SIGKILL|Killed|signal 9)'
@@ -135,10 +135,10 @@ short=(--sizes "64B,1MB" --iterations 5)
 }
 
 @test "comm: a stopped rank ends at the time-out; SIGINT ends with 130" {
-    start_dpbench comm --sizes 1MB --iterations 1000000 --ranks 2 --stall-timeout 2s -o out
+    start_dpbench comm --sizes 1MB --iterations 1000000 --ranks 2 --stall-timeout 10s -o out
     wait_for_ranks 2
     kill -STOP "${ranks[1]}"
-    finish_dpbench 15
+    finish_dpbench
     assert_exit 4
     assert_output "\b${ranks[1]}\b"
     assert_gone "${ranks[@]}"
@@ -146,7 +146,7 @@ short=(--sizes "64B,1MB" --iterations 5)
     start_dpbench comm --sizes 1MB --iterations 1000000 --ranks 2 -o second
     wait_for_ranks 2
     kill -INT "$background"
-    finish_dpbench 10
+    finish_dpbench
     assert_exit 130
     assert_gone "${ranks[@]}"
     assert_json second/records.jsonl 'd[0]["status"]' interrupted

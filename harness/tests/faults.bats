@@ -9,7 +9,7 @@ endless=(--data synthetic --workload mnist-mlp --batch-per-rank 8 --steps 200000
     start_dpbench run "${endless[@]}" --ranks 3 -o out
     wait_for_ranks 3
     kill -KILL "${ranks[1]}"
-    finish_dpbench 5
+    finish_dpbench
     assert_exit 4
     assert_output "rank [0-2].*\b${ranks[1]}\b"
     assert_output '(SIGKILL|Killed|signal 9)'
@@ -51,7 +51,7 @@ endless=(--data synthetic --workload mnist-mlp --batch-per-rank 8 --steps 200000
         start_dpbench run "${endless[@]}" --ranks 2 -o "out$signal"
         wait_for_ranks 2
         kill -"$signal" "${ranks[0]}"
-        finish_dpbench 5
+        finish_dpbench
         assert_exit 4
         assert_output "\b${ranks[0]}\b"
         assert_gone "${ranks[@]}"
@@ -59,10 +59,10 @@ endless=(--data synthetic --workload mnist-mlp --batch-per-rank 8 --steps 200000
 }
 
 @test "kill -STOP of a rank: exit 4 within the time-out, the message names the rank" {
-    start_dpbench run "${endless[@]}" --ranks 2 --stall-timeout 2s -o out
+    start_dpbench run "${endless[@]}" --ranks 2 --stall-timeout 10s -o out
     wait_for_ranks 2
     kill -STOP "${ranks[1]}"
-    finish_dpbench 12
+    finish_dpbench
     assert_exit 4
     assert_output "rank 1"
     assert_output "\b${ranks[1]}\b"
@@ -74,13 +74,8 @@ endless=(--data synthetic --workload mnist-mlp --batch-per-rank 8 --steps 200000
 @test "--timeout ends a run that is too long" {
     start_dpbench run "${endless[@]}" --ranks 2 --timeout 2s -o out
     # Not wait_for_ranks: on a busy machine they may not compute for a second within the two.
-    for _ in $(seq 100); do
-        mapfile -t ranks < <(children_of "$background")
-        [ "${#ranks[@]}" -lt 2 ] || break
-        sleep 0.05
-    done
-    [ "${#ranks[@]}" -eq 2 ]
-    finish_dpbench 30
+    wait_for_children 2
+    finish_dpbench
     assert_exit 4
     assert_output '(timeout|time-out|timed out|longer than)'
     assert_gone "${ranks[@]}"
@@ -97,19 +92,11 @@ base: {workload: mnist-mlp, data: synthetic, batch-per-rank: 8, steps: 2000, war
 axes: {ranks: [2], bucket: [256KiB, 4MiB]}
 YAML
     start_dpbench sweep sweep.yaml --probe-retries 0 --trace-steps 0 -o sweep
-    for _ in $(seq 300); do
-        sleep 0.1
-        file=$(find sweep -name records.jsonl 2>/dev/null) || true
-        [ -z "$file" ] || [ "$(wc -l <"$file")" -lt 1 ] || break
-    done
+    wait_for_records sweep 1
     cp "$file" before.jsonl
-    for _ in $(seq 100); do
-        mapfile -t ranks < <(children_of "$background")
-        [ "${#ranks[@]}" -lt 2 ] || break
-        sleep 0.05
-    done
+    wait_for_children 2
     kill -KILL "${ranks[1]}"
-    finish_dpbench 60
+    finish_dpbench 200
     assert_exit 4
     head -c "$(stat -c %s before.jsonl)" "$file" | cmp - before.jsonl
     assert_json "$file" 'len(d)' 4
@@ -120,7 +107,7 @@ YAML
     start_dpbench run "${endless[@]}" --ranks 2 -o out
     wait_for_ranks 2
     kill -INT "$background"
-    finish_dpbench 10
+    finish_dpbench
     assert_exit 130
     assert_gone "${ranks[@]}"
     file=$(find out -name records.jsonl)
@@ -131,13 +118,13 @@ YAML
     # No machine is free to 100 %, so the cell is run again.
     start_dpbench run --data synthetic --workload mnist-mlp --batch-per-rank 8 --steps 3000 \
         --warmup 2 --trace-steps 0 --ranks 2 --probe-limit 100% --probe-retries 2 -o out
-    for _ in $(seq 300); do
+    for _ in $(seq 1200); do
         ! grep -q 'running it again' log || break
         sleep 0.1
     done
-    sleep 0.3
+    wait_for_children 2
     kill -INT "$background"
-    finish_dpbench 10
+    finish_dpbench
     assert_exit 130
     file=$(records_file)
     assert_json "$file" 'd[0]["status"], len(d[0]["samples_step_ns"])' '["ok", 2998]'
@@ -265,14 +252,11 @@ YAML
 }
 
 @test "nohup: a hang-up does not end the run" {
-    nohup "$DPBENCH" run --data synthetic --workload mnist-mlp --ranks 1 --steps 600 -o out >log 2>&1 3>&- &
+    nohup "$DPBENCH" run "${quick[@]/%6/2000}" --ranks 1 -o out >log 2>&1 3>&- &
     background=$!
-    for _ in $(seq 100); do
-        [ ! -e out/manifest.json ] || break
-        sleep 0.1
-    done
+    wait_for_children 1
     kill -HUP "$background"
-    finish_dpbench 60
+    finish_dpbench 200
     assert_exit 0
     assert_json out/records.jsonl '[r["status"] for r in d]' '["ok"]'
 }

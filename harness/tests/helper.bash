@@ -113,9 +113,10 @@ start_dpbench() {
     background=$!
 }
 
-# Wait for it: $status and $output as after run. Killed after the seconds given.
+# Wait for it: $status and $output as after run. Killed after the seconds given: by default more than
+# a machine with a lot else to do needs, and less than the stall time-out.
 finish_dpbench() {
-    local seconds=$1 waited=0
+    local seconds=${1:-45} waited=0
     while kill -0 "$background" 2>/dev/null && [ "$waited" -lt $((seconds * 10)) ]; do
         sleep 0.1
         waited=$((waited + 1))
@@ -137,10 +138,38 @@ cpu_ticks() {
     sed -E 's/^.*\) //' "/proc/$1/stat" 2>/dev/null | awk '{print $12 + $13}'
 }
 
+# Wait until the program has `count` ranks or more, whatever they do: $ranks, in order.
+wait_for_children() {
+    local count=$1 tries=0
+    while [ "$tries" -lt 2400 ] && kill -0 "$background" 2>/dev/null; do
+        mapfile -t ranks < <(children_of "$background")
+        [ "${#ranks[@]}" -lt "$count" ] || return 0
+        sleep 0.05
+        tries=$((tries + 1))
+    done
+    printf 'no %s ranks under %s; output:\n' "$count" "$background" >&2
+    cat "$folder/log" >&2
+    return 1
+}
+
+# Wait until the run in a folder has written `count` records: the file is $file.
+wait_for_records() {
+    local tries=0
+    while [ "$tries" -lt 1200 ] && kill -0 "$background" 2>/dev/null; do
+        file=$(find "$1" -name records.jsonl 2>/dev/null) || true
+        [ -z "$file" ] || [ "$(wc -l <"$file")" -lt "$2" ] || return 0
+        sleep 0.1
+        tries=$((tries + 1))
+    done
+    printf 'no %s records in %s; output:\n' "$2" "$1" >&2
+    cat "$folder/log" >&2
+    return 1
+}
+
 # Wait until the program has `count` ranks and each has computed for a while: $ranks, in order.
 wait_for_ranks() {
     local count=$1 tries=0 pid busy
-    while [ "$tries" -lt 300 ] && kill -0 "$background" 2>/dev/null; do
+    while [ "$tries" -lt 1200 ] && kill -0 "$background" 2>/dev/null; do
         mapfile -t ranks < <(children_of "$background")
         busy=0
         for pid in "${ranks[@]}"; do
@@ -159,7 +188,7 @@ assert_gone() {
     local pid tries
     for pid in "$@"; do
         tries=0
-        while [ -d "/proc/$pid" ] && [ "$tries" -lt 20 ]; do
+        while [ -d "/proc/$pid" ] && [ "$tries" -lt 300 ]; do
             sleep 0.1
             tries=$((tries + 1))
         done

@@ -164,7 +164,7 @@ of = {e["ranks"]: e["over_median"] for e in json.load(open("p.json"))["slowest_o
 for ranks in (2, 4):
     mean = sum(v * (((i + 1) / m) ** ranks - (i / m) ** ranks) for i, v in enumerate(x))
     assert abs(of[ranks] - mean / median) < 1e-9, (of, mean / median)
-assert 1 <= of[2] <= of[4]
+assert of[2] <= of[4] # and 1 <= of[2], but when the steps of half the run are slowed down
 PY
 }
 
