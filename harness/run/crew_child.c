@@ -14,6 +14,7 @@
 #include "dpb_log.h"
 
 #define TERM_NS       3000000000ll /* between SIGTERM and SIGKILL: mpirun ends its ranks meanwhile */
+#define KILLED_NS     10000000000ll /* after SIGKILL, to be gone */
 #define SLICE_NS      10000000ll
 #define PASS_ON_BYTES (1u << 20) /* at once: who writes without end must not keep this process */
 
@@ -121,22 +122,33 @@ dpb_status crew_child_check(struct crew_child *child, const char *name, char *ho
     return DPB_ERR_RANK_FAILED;
 }
 
-void crew_child_stop(struct crew_child *child)
+static bool has_ended(struct crew_child *child, int64_t within_ns)
 {
     char how[CREW_HOW_BYTES];
+    const int64_t deadline_ns = dpb_clock_now_ns() + within_ns;
+    while (crew_child_check(child, "", how, sizeof(how)) == DPB_PENDING) {
+        if (dpb_clock_now_ns() >= deadline_ns)
+            return false;
+        dpb_clock_sleep_until_ns(dpb_clock_now_ns() + SLICE_NS);
+    }
+    return true;
+}
+
+void crew_child_stop(struct crew_child *child)
+{
     if (child->pid == 0)
         return;
-    const int64_t deadline_ns = dpb_clock_now_ns() + TERM_NS;
-    bool ended = crew_child_check(child, "", how, sizeof(how)) != DPB_PENDING;
-    if (!ended)
+    if (!has_ended(child, 0)) {
         kill(-child->pid, SIGTERM);
-    while (!ended && dpb_clock_now_ns() < deadline_ns) {
-        dpb_clock_sleep_until_ns(dpb_clock_now_ns() + SLICE_NS);
-        ended = crew_child_check(child, "", how, sizeof(how)) != DPB_PENDING;
+        (void)has_ended(child, TERM_NS);
     }
     kill(-child->pid, SIGKILL); /* what it may have left behind, too */
-    while (waitpid(child->pid, NULL, 0) < 0 && errno == EINTR)
-        ;
+    if (has_ended(child, KILLED_NS))
+        (void)waitpid(child->pid, NULL, 0);
+    else
+        dpb_error("process %d does not end though it was killed, and is left behind: the kernel "
+                  "or a debugger holds it",
+                  (int)child->pid);
     pass_on(child);
     if (child->output_fd >= 0)
         close(child->output_fd);

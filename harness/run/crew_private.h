@@ -43,7 +43,8 @@ dpb_status crew_child_start(struct crew_child *child, const char *path, char *co
  * with code 1: <its message>" in `how`. Passes its output on. */
 dpb_status crew_child_check(struct crew_child *child, const char *name, char *how,
                             size_t how_bytes);
-/* End it and its group: SIGTERM, then SIGKILL; reaped when this returns. */
+/* End it and its group: SIGTERM, then SIGKILL; reaped when this returns, unless the kernel or a
+ * debugger does not let it end, which is logged. */
 void crew_child_stop(struct crew_child *child);
 
 /* This environment without the `drop` and with the `set` ("NAME=value"), both ended by NULL. Caller

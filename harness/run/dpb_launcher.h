@@ -3,9 +3,10 @@
  * anywhere, and they call back over TCP (dpb_crew.h).
  *
  * A rank that dies ends the others at once; a rank that makes no progress ends the launch at its
- * time-out. In every case all ranks are gone before dpb_launch_run() returns: no orphans. A rank
- * also dies when the launcher does (PR_SET_PDEATHSIG), and one on another host when it has not
- * heard of the launcher for DPB_LAUNCHER_SILENCE_NS. */
+ * time-out. In every case all ranks are gone before dpb_launch_run() returns, but for one that the
+ * kernel or a debugger does not let end, which is logged: no orphans. A rank also dies when the
+ * launcher does (PR_SET_PDEATHSIG), and one on another host when it has not heard of the launcher
+ * for DPB_LAUNCHER_SILENCE_NS. */
 #ifndef DPB_LAUNCHER_H
 #define DPB_LAUNCHER_H
 

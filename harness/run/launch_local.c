@@ -19,7 +19,9 @@
 #include "dpb_log.h"
 
 #define REAP_NS 5000000000ll /* after its result, for a rank to exit */
-#define HIGH_FD 20           /* above every fixed descriptor */
+#define KILLED_NS                                                                                  \
+    20000000000ll  /* for ranks that are killed to be gone; they may hold much memory */
+#define HIGH_FD 20 /* above every fixed descriptor */
 
 struct child {
     pid_t pid;
@@ -242,6 +244,24 @@ static dpb_status see_off(struct launch *l)
     return DPB_OK;
 }
 
+/* One that waits in the kernel for a device that does not answer (state D), or that a debugger
+ * holds, cannot be waited for. */
+static void reap_killed(struct launch *l)
+{
+    struct local *own = l->own;
+    const int64_t deadline_ns = dpb_clock_now_ns() + KILLED_NS;
+    for (int r = 0; r < l->config->ranks; r++) {
+        struct child *child = &own->child[r];
+        if (child->pid <= 0 || reap(child, deadline_ns))
+            continue;
+        dpb_error("rank %d (pid %d) does not end though it was killed, and is left behind; it is "
+                  "in state %c",
+                  r, (int)child->pid, process_state(child->pid));
+        dpb_log_hint("state D: a device or file system does not answer it; Z or t: a debugger "
+                     "holds it. What it uses is not free for what comes next");
+    }
+}
+
 static void end(struct launch *l)
 {
     struct local *own = l->own;
@@ -252,9 +272,7 @@ static void end(struct launch *l)
             kill(own->child[r].pid, SIGKILL);
     if (own->group > 0)
         kill(-own->group, SIGKILL); /* what a rank may have started */
-    for (int r = 0; r < l->config->ranks; r++)
-        if (own->child[r].pid > 0)
-            reap(&own->child[r], INT64_MAX);
+    reap_killed(l);
     sigaction(SIGCHLD, &own->sigchld_before, NULL);
     if (l->board)
         munmap(l->board, (size_t)l->config->ranks * sizeof(*l->board));
