@@ -26,7 +26,7 @@ foreach(mpi ${DPB_MPI_LIBRARIES})
         add_test(NAME mpi_${mpi}_module
             COMMAND ${CMAKE_SOURCE_DIR}/harness/comm/mpi/tests/run_ranks ${mpi}
                 ${DPB_MPI_${mpi}_RUN} $<TARGET_FILE:mpi_module_ranks_${mpi}> 2 module)
-        set_tests_properties(mpi_${mpi}_module PROPERTIES TIMEOUT 120 LABELS "unit;mpi"
+        set_tests_properties(mpi_${mpi}_module PROPERTIES TIMEOUT 400 LABELS "unit;mpi"
             ENVIRONMENT "DPBENCH_MODULE_PATH=$<TARGET_FILE_DIR:dpbench_${mpi}>")
     endif()
 endforeach()

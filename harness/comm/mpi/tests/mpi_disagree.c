@@ -3,10 +3,7 @@
 
 #include <string.h>
 
-#include "dpb_clock.h"
 #include "dpb_log.h"
-
-#define PRINTED_NS INT64_C(1000000000)
 
 static char seen[8192]; /* what was logged */
 
@@ -103,9 +100,7 @@ void disagree_run(struct self *self)
         for (size_t i = 0; i < sizeof(mismatches) / sizeof(mismatches[0]); i++)
             disagree(self, &mismatches[i], algorithms[a]);
     disagree_call(self);
-    printf("rank %d: disagree: DPB_ERR_MISMATCH, named\n", self->rank);
-    fflush(stdout);
-    /* The first to end ends all, and mpirun may lose what they have just printed. */
-    dpb_clock_sleep_until_ns(dpb_clock_now_ns() + PRINTED_NS);
+    leave_word(self, "said", "disagree: DPB_ERR_MISMATCH, named");
+    wait_for_words(self, "said", self->size); /* the first to end ends all */
     exit(dpb_status_exit_code(DPB_ERR_MISMATCH));
 }

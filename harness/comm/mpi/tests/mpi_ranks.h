@@ -29,6 +29,14 @@ struct self {
 /* Open the comm; the status of open() is checked unless `st` takes it. */
 void self_open(struct self *self, int algorithm, int progress, int64_t timeout_ns, dpb_status *st);
 
+/* Ranks tell one another, and run_ranks, how far they are by files beside this program, its name
+ * and `.WORD.RANK`: without MPI, which may be what fails, and without mpirun, which may lose what
+ * ranks print before it ends them. */
+void leave_word(const struct self *self, const char *word, const char *text);
+
+/* Wait until ranks 0 to `ranks` - 1 have left that word; TEST_TIMEOUT_NS at most. */
+void wait_for_words(const struct self *self, const char *word, int ranks);
+
 /* How ranks fail (mpi_failures.c): true when there is a case of that name. */
 bool failure_run(struct self *self, const char *name);
 
