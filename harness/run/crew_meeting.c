@@ -379,14 +379,15 @@ static const char *try_file(struct crew_meeting *meeting, const struct crew_open
                    : "names a place where nobody answers";
 }
 
-/* The file may be of an earlier run: what does not answer is looked up again. */
+/* The file may be of an earlier run: what does not answer is looked up again. It is looked at once
+ * at least, however late it is. */
 static dpb_status join_by_file(struct crew_meeting *meeting, const struct crew_opening *opening,
                                int *fd)
 {
-    const char *wrong = "was not looked at";
+    const char *wrong;
     void *sink_ctx;
     const dpb_log_sink sink = dpb_log_get_sink(&sink_ctx);
-    while (!is_over(opening)) {
+    do {
         const int64_t now_ns = dpb_clock_now_ns();
         dpb_log_set_sink(keep_quiet, NULL);
         wrong = try_file(meeting, opening, fd);
@@ -394,7 +395,7 @@ static dpb_status join_by_file(struct crew_meeting *meeting, const struct crew_o
         if (!wrong)
             return DPB_OK;
         dpb_clock_sleep_until_ns(now_ns + LOOK_NS);
-    }
+    } while (!is_over(opening));
     if (opening->interrupted && *opening->interrupted)
         return DPB_ERR_INTERRUPTED;
     dpb_error("rank %d did not meet rank 0 within --rendezvous-timeout: \"%s\" %s",

@@ -3,7 +3,23 @@
 load helper
 
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_mpi_yield_when_idle=1
-export XDG_RUNTIME_DIR= # meeting files of these tests are in /tmp, and gone with their runs
+
+# As in the helper, but for meeting files: they have a folder of the test's own. In /tmp are those of other runs,
+# also of this very test.
+setup() {
+    outer=$(mktemp -d)
+    folder=$outer/work
+    mkdir "$folder"
+    mkdir -m 700 "$outer/meetings"
+    export XDG_RUNTIME_DIR=$outer/meetings
+    cd "$folder" || return 1
+}
+
+teardown() {
+    # shellcheck disable=SC2046 # words
+    kill -KILL $(jobs -p) 2>/dev/null || true
+    cd / && rm -rf "$outer"
+}
 
 # need_mpirun NAME: openmpi or mpich, as `mpirun` first in PATH.
 need_mpirun() {
@@ -210,8 +226,8 @@ meet=("${late[@]}" 60s)
 }
 
 @test "a rank that does not come is named when the time is over" {
-    process 0 3 run "${quick[@]}" "${late[@]}" 2s
-    process 1 3 run "${quick[@]}" "${late[@]}" 2s
+    process 0 3 run "${quick[@]}" "${late[@]}" 8s # for the second to come, on a busy machine
+    process 1 3 run "${quick[@]}" "${late[@]}" 8s
     join_processes
     assert_statuses 4 4
     assert_output '1 of 3 ranks did not come within --rendezvous-timeout: 2$'
@@ -231,7 +247,7 @@ meet=("${late[@]}" 60s)
         process 1 2 run "${quick[@]}" --launcher torchrun-env --rendezvous-timeout 200s --rendezvous "$place"
     done
     for pid in "${processes[@]}"; do
-        for ((i = 0; i < 300; i++)); do # until it handles SIGTERM
+        for ((i = 0; i < 600; i++)); do # until it handles SIGTERM
             ! grep -Eq '^SigCgt:.*[4-7c-f][0-9a-f]{3}$' "/proc/$pid/status" || break
             sleep 0.1
         done
@@ -243,7 +259,8 @@ meet=("${late[@]}" 60s)
 }
 
 @test "a place to meet that others can read, or that says nothing, is named by both sides" {
-    shared=(--rendezvous "file:$folder/meet" --rendezvous-timeout 1s --launcher torchrun-env)
+    # However late it is, the file is looked at.
+    shared=(--rendezvous "file:$folder/meet" --rendezvous-timeout 1ms --launcher torchrun-env)
     touch meet
     chmod 644 meet
     process 0 2 run "${quick[@]}" "${shared[@]}"
@@ -272,8 +289,8 @@ meet=("${late[@]}" 60s)
 
 @test "two processes that are rank 0: the second is refused, the run goes on without it" {
     process 0 2 run "${quick[@]}" "${meet[@]}" --ranks 9
-    for ((i = 0; i < 300; i++)); do
-        [ -z "$(find /tmp -maxdepth 1 -name "dpbench-$(id -u)-1-*" -newer "$BATS_TEST_FILENAME" -size +0)" ] || break
+    for ((i = 0; i < 600; i++)); do
+        [ -z "$(find "$XDG_RUNTIME_DIR" -name "dpbench-$(id -u)-1-*" -size +0)" ] || break
         sleep 0.1
     done
     process 0 2 run "${quick[@]}" "${meet[@]}" --ranks 9
@@ -294,7 +311,7 @@ rank_zero() {
     before=$(ls "$XDG_RUNTIME_DIR")
     process 0 2 run "${quick[@]}" "${meet[@]}"
     waiting=${processes[-1]}
-    for ((i = 0; i < 300; i++)); do
+    for ((i = 0; i < 600; i++)); do
         meeting=$(comm -13 <(echo "$before") <(ls "$XDG_RUNTIME_DIR"))
         [ -z "$meeting" ] || [ ! -s "$XDG_RUNTIME_DIR/$meeting" ] || return 0
         sleep 0.1
@@ -508,7 +525,7 @@ rank_zero() {
     assert_exit 130
     assert_output 'hint: continue with .dpbench sweep --resume run --launcher mpirun --launcher-args=--oversubscribe`'
     refute_output 'Segmentation'
-    for ((i = 0; i < 300; i++)); do
+    for ((i = 0; i < 600; i++)); do
         [ "$(marked)" -gt 0 ] || break
         sleep 0.1
     done
