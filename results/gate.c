@@ -127,7 +127,7 @@ static double permutation_p(const double *base, size_t base_count, const double 
 {
     const size_t count = base_count + candidate_count;
     struct permutations permutations = {.count = count, .base_count = base_count};
-    double largest = 1;
+    double largest = 0;
 
     if (choose(count, base_count) > PERMUTATIONS_MAX)
         return NAN;

@@ -272,18 +272,26 @@ static void test_equal_samples_are_not_a_difference(void **state)
     assert_true(isfinite(result.p_worse));
 }
 
-/* What was seen is one of the permutations: bytes and nanoseconds are rounded, too. */
-static void test_permutations_of_large_values(void **state)
+/* What was seen is one of the permutations, and no other one is as large, in whatever unit. */
+static void test_permutations_of_any_size_of_values(void **state)
 {
-    const double base[] = {31415926535.7, 31415926535.8, 31415926535.1};
-    const double candidate[] = {41415926535.0, 41415926535.8, 41415926535.4};
+    static const double units[] = {1e-15, 1, 1e10};
     struct dpb_gate_rule rule = DPB_GATE_RULE_DEFAULT;
     struct dpb_gate_result result;
 
     (void)state;
     rule.is_absolute = true;
-    dpb_gate_decide(base, 3, candidate, 3, &rule, &result);
-    assert_true(fabs(result.p_permutation - 0.05) < 1e-12);
+    for (size_t u = 0; u < sizeof(units) / sizeof(units[0]); u++) {
+        double base[] = {3.14159265357, 3.14159265358, 3.14159265351};
+        double candidate[] = {4.14159265350, 4.14159265358, 4.14159265354};
+
+        for (size_t i = 0; i < 3; i++) {
+            base[i] *= units[u];
+            candidate[i] *= units[u];
+        }
+        dpb_gate_decide(base, 3, candidate, 3, &rule, &result);
+        assert_true(fabs(result.p_permutation - 0.05) < 1e-12);
+    }
 }
 
 static void test_exact_counters(void **state)
@@ -430,7 +438,7 @@ int main(void)
             cmocka_unit_test(test_absolute_margin),
             cmocka_unit_test(test_pairs_see_through_drift),
             cmocka_unit_test(test_equal_samples_are_not_a_difference),
-            cmocka_unit_test(test_permutations_of_large_values),
+            cmocka_unit_test(test_permutations_of_any_size_of_values),
             cmocka_unit_test(test_exact_counters),
             cmocka_unit_test(test_runs_and_effects_invert_each_other),
             cmocka_unit_test(test_false_alarms_are_as_rare_as_said),
