@@ -7,7 +7,8 @@
 #include "gnuplot.h"
 #include "plot.h"
 
-#define NAMES_MAX 24 /* commits whose names fit below the axis */
+#define NAMES_MAX    24 /* commits whose names fit below the axis */
+#define NAME_COLUMNS 9
 
 /* Times in milliseconds: nanoseconds have too many digits for an axis. */
 static double scale_of(const struct dpb_gate_metric *metric)
@@ -52,10 +53,13 @@ static void append_changes(const struct dpb_trend *trend, struct dpb_str *script
 
         dpb_str_appendf(script,
                         "set arrow from %g, graph 0 to %g, graph 1 nohead lw 1 dt %d lc rgb '%s'\n"
-                        "set label '%.9s %+.1f%%' at %g, graph 0.98 right rotate by 90 offset "
-                        "-0.6,0 font ',10'\n",
-                        at, at, change->is_confirmed ? 1 : 2, DPB_COLOUR_EXPOSED,
-                        trend->points[change->index].commit, 100 * change->change, at);
+                        "set label ",
+                        at, at, change->is_confirmed ? 1 : 2, DPB_COLOUR_EXPOSED);
+        dpb_plot_quote(trend->points[change->index].commit, NAME_COLUMNS, script);
+        dpb_str_appendf(script,
+                        ".' %+.1f%%' at %g, graph 0.98 right rotate by 90 offset -0.6,0 font "
+                        "',10'\n",
+                        100 * change->change, at);
     }
     for (size_t i = 0; i < trend->point_count; i++)
         if (trend->points[i].is_release)
@@ -74,8 +78,11 @@ static void append_commit_axis(const struct dpb_trend *trend, struct dpb_str *sc
     if (trend->point_count > NAMES_MAX)
         return;
     dpb_str_append(script, "set xtics rotate by 30 right (");
-    for (size_t i = 0; i < trend->point_count; i++)
-        dpb_str_appendf(script, "%s'%.9s' %zu", i > 0 ? ", " : "", trend->points[i].commit, i);
+    for (size_t i = 0; i < trend->point_count; i++) {
+        dpb_str_append(script, i > 0 ? ", " : "");
+        dpb_plot_quote(trend->points[i].commit, NAME_COLUMNS, script);
+        dpb_str_appendf(script, " %zu", i);
+    }
     dpb_str_append(script, ")\n");
 }
 

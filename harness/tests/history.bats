@@ -94,6 +94,11 @@ add_commits() {
     assert_exit 0
     grep -q "^set xtics rotate by 30 right ('c10' 0, 'c11' 1)" plot/trend.gp
     grep -q '^set xrange \[-0.6:1.6\]' plot/trend.gp
+    echo 100 >quoted.csv
+    dpbench history add quoted.csv --commit "it's c12"
+    dpbench history trend value --metric value -o quoted
+    assert_exit 0
+    grep -q "^set xtics .*'c11' 1, 'it''s c12' 2)" quoted/trend.gp
 }
 
 @test "a history that cannot be opened: where one can be" {
