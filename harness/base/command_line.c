@@ -2,7 +2,6 @@
  * neither prints nor exits, so every message is ours. */
 #include <argp.h>
 #include <ctype.h>
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -328,10 +327,8 @@ static dpb_status print_help(const struct dpb_command *command, const struct dpb
     struct dpb_str text = {0};
     dpb_status st = dpb_command_help(command, set, terminal_width(), &text);
 
-    if (st == DPB_OK && (fputs(text.text, stdout) < 0 || fflush(stdout) != 0)) {
-        dpb_error("cannot write the help to stdout: %s", strerror(errno));
-        st = DPB_ERR_IO;
-    }
+    if (st == DPB_OK)
+        fputs(text.text, stdout); /* whether it was written, main() tells */
     dpb_str_release(&text);
     return st;
 }
