@@ -140,7 +140,8 @@ static dpb_status read_cell(const char *path, const dpb_json *json, struct dpb_g
     return DPB_OK;
 }
 
-double baseline_age_days(const char *date)
+/* Seconds since 1970, NaN: it is no date. */
+static double seconds_of(const char *date)
 {
     struct tm tm = {0};
 
@@ -149,7 +150,12 @@ double baseline_age_days(const char *date)
         return NAN;
     tm.tm_year -= 1900;
     tm.tm_mon -= 1;
-    return difftime(time(NULL), timegm(&tm)) / 86400;
+    return (double)timegm(&tm);
+}
+
+double baseline_age_days(const char *date)
+{
+    return ((double)time(NULL) - seconds_of(date)) / 86400;
 }
 
 /* A line for the set's notes when the baseline is old. */
@@ -244,6 +250,7 @@ dpb_status dpb_baseline_read(const char *path, struct dpb_gate_set *set,
     baseline_about(root, &own);
     dpb_status st = baseline_check_anchor(path, &own);
     set->price = own.price;
+    set->saved_s = isnan(seconds_of(own.date)) ? 0 : seconds_of(own.date);
     while (st == DPB_OK &&
            (cell = dpb_json_next(dpb_json_path(root, "content/cells"), &walk, NULL)))
         st = read_cell(path, cell, set);

@@ -53,6 +53,11 @@ enum dpb_gate_order {
 };
 const char *dpb_gate_order_text(enum dpb_gate_order order);
 
+/* A candidate that takes so much less than the baseline, of what is better when it is less, or
+ * gives as much more, is worth a look at the baseline: one from a busy or throttled machine, or of
+ * other settings, lets nothing fail any more. */
+#define DPB_GATE_DOUBTFUL 0.30
+
 struct dpb_gate_finding {
     char *cell;
     const struct dpb_gate_metric *metric; /* NULL: of the cell as a whole, ERROR or REFUSED */
@@ -66,6 +71,7 @@ struct dpb_gate_finding {
     double drift_p;    /* Spearman's, of the metric against the order of runs; NaN */
     double p_adjusted; /* Holm's of gating, BH's of advisory findings; NaN */
     bool is_improved;  /* better by more than the margin */
+    bool is_doubtful;  /* so much better that the baseline may be wrong (DPB_GATE_DOUBTFUL) */
 };
 
 struct dpb_gate_report {

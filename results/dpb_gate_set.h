@@ -84,6 +84,7 @@ struct dpb_gate_set {
     char *source;        /* what reports call it: a path, or a side of `gate measure` */
     double price;        /* USD per accelerator and hour, for costs; NaN: none */
     char *notes;         /* lines worth telling ("the baseline is 40 days old"), or NULL */
+    double saved_s;      /* when a baseline was saved, seconds since 1970; 0: it is none */
 };
 
 void dpb_gate_set_release(struct dpb_gate_set *set);
@@ -99,6 +100,9 @@ dpb_status dpb_gate_cell_set_value(struct dpb_gate_cell *cell, size_t run,
                                    const struct dpb_gate_metric *metric, double value);
 dpb_status dpb_gate_cell_set_fact(struct dpb_gate_cell *cell, const char *key, const char *text);
 const char *dpb_gate_cell_fact(const struct dpb_gate_cell *cell, const char *key);
+/* Days from the oldest run to `now_s` (seconds since 1970), where a run does not tell when it was
+ * made from the moment it was saved; NaN: not known of some run, or there is none. */
+double dpb_gate_set_age_days(const struct dpb_gate_set *set, double now_s);
 /* How its numbers were obtained: "measured", "emulated" or "simulated"; "" where its source does
  * not say, as in results of other tools. */
 const char *dpb_gate_cell_how(const struct dpb_gate_cell *cell);

@@ -375,6 +375,8 @@ static void decide_statistically(const struct comparison *c, struct dpb_gate_fin
     dpb_gate_decide(base, base_count, candidate, candidate_count, &rule, &finding->result);
     const double margin = rule.is_absolute ? rule.margin : log1p(rule.margin);
     finding->is_improved = finding->result.high < -margin;
+    finding->is_doubtful = finding->is_improved && !rule.is_absolute &&
+                           finding->result.difference < log1p(-DPB_GATE_DOUBTFUL);
 }
 
 /* The sides are mixed only by design; drift that falls on one side alone looks like a change. */
@@ -699,6 +701,26 @@ static void note_how(struct comparison *c, const char *how, const char *what)
              count == 1 ? "is" : "are", how, what);
 }
 
+static void note_doubtful(struct comparison *c)
+{
+    const struct dpb_gate_finding *first = NULL;
+    size_t count = 0;
+
+    for (size_t i = 0; i < c->report->finding_count; i++)
+        if (c->report->findings[i].is_doubtful) {
+            count++;
+            if (!first || c->report->findings[i].result.difference < first->result.difference)
+                first = &c->report->findings[i];
+        }
+    if (first)
+        note(c,
+             "the baseline is doubtful: %zu of the metrics %s better by %.0f %% or more, most of "
+             "all %s of %s; a baseline from a busy or throttled machine, or made differently, "
+             "lets nothing fail: measure it again",
+             count, count == 1 ? "is" : "are", 100 * DPB_GATE_DOUBTFUL, first->metric->name,
+             first->cell);
+}
+
 static void add_notes(struct comparison *c)
 {
     size_t improved = 0, gating = 0;
@@ -712,6 +734,7 @@ static void add_notes(struct comparison *c)
     if (improved > 0)
         note(c, "%zu better by more than the margin: refresh the baseline to hold what was gained",
              improved);
+    note_doubtful(c);
     note_how(c, "emulated",
              "their times are those of the link that was given, and not of this "
              "machine's network");

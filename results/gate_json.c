@@ -45,6 +45,7 @@ static dpb_json *finding_json(const struct dpb_gate_finding *finding)
     dpb_json_set_string(json, "reason", result->reason[0] ? result->reason : NULL);
     dpb_json_set_bool(json, "gating", finding->is_gating);
     dpb_json_set_bool(json, "improved", finding->is_improved);
+    dpb_json_set_bool(json, "doubtful", finding->is_doubtful);
     if (metric) {
         dpb_json_set_bool(json, "higher_is_better", metric->higher_is_better);
         dpb_json_set_string(json, "scale",

@@ -121,6 +121,23 @@ dpb_status dpb_gate_cell_add_run(struct dpb_gate_cell *cell, const struct dpb_ga
     return DPB_OK;
 }
 
+double dpb_gate_set_age_days(const struct dpb_gate_set *set, double now_s)
+{
+    double oldest_s = INFINITY;
+
+    for (size_t c = 0; c < set->cell_count; c++)
+        for (size_t r = 0; r < set->cells[c].run_count; r++) {
+            double made_s = set->cells[c].runs[r].time_s;
+
+            if (isnan(made_s))
+                made_s = set->saved_s > 0 ? set->saved_s : NAN;
+            if (isnan(made_s))
+                return NAN;
+            oldest_s = fmin(oldest_s, made_s);
+        }
+    return isfinite(oldest_s) ? (now_s - oldest_s) / 86400 : NAN;
+}
+
 static struct dpb_gate_values *add_metric(struct dpb_gate_cell *cell,
                                           const struct dpb_gate_metric *metric)
 {

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "dpb_baseline.h"
@@ -30,7 +31,7 @@ struct gate_options {
     char margin[DPB_OPTION_TEXT_BYTES], metrics[DPB_OPTION_TEXT_BYTES];
     char allow[DPB_OPTION_TEXT_BYTES];
     double alpha, price;
-    int64_t looks;
+    int64_t looks, baseline_days;
     int inconclusive;
     bool require_interleaved;
     char json[DPB_OPTION_TEXT_BYTES], junit[DPB_OPTION_TEXT_BYTES];
@@ -104,6 +105,14 @@ static const struct dpb_option rows[] = {
          .choices = inconclusive_choices,
          .category = DECIDE,
          .help = "what INCONCLUSIVE counts as"},
+        {.name = "baseline-days",
+         .type = DPB_OPT_INT,
+         .offset = AT(baseline_days),
+         .default_text = "0",
+         .min = 0,
+         .max = 36500,
+         .category = DECIDE,
+         .help = "refuse a baseline with a run that is older; 0: of any age"},
         {.name = "require-interleaved",
          .type = DPB_OPT_BOOL,
          .offset = AT(require_interleaved),
@@ -331,6 +340,24 @@ struct deciding {
     struct dpb_evidence_table evidence;
 };
 
+/* A pin that nobody has looked at for so long says little about this machine. */
+static dpb_status check_age(const struct gate_options *o, const struct dpb_gate_set *baseline)
+{
+    const double days = dpb_gate_set_age_days(baseline, (double)time(NULL));
+
+    if (o->baseline_days == 0 || days <= (double)o->baseline_days)
+        return DPB_OK;
+    if (isnan(days))
+        dpb_error("--baseline-days %" PRId64 ": the baseline does not say when its runs were made",
+                  o->baseline_days);
+    else
+        dpb_error("--baseline-days %" PRId64 ": the oldest run of the baseline is %.1f days old",
+                  o->baseline_days, days);
+    dpb_log_hint("measure it again, and promote what was measured: `dpbench baseline save` and "
+                 "`promote`");
+    return DPB_ERR_NO_DATA;
+}
+
 static dpb_status read_sides(struct deciding *d, const char *const *paths, size_t count)
 {
     const struct gate_options *o = d->o;
@@ -343,6 +370,7 @@ static dpb_status read_sides(struct deciding *d, const char *const *paths, size_
     if (o->baseline[0]) {
         d->has_baseline = true;
         DPB_TRY(read_list(o->baseline, DPB_GATE_SIDE_ALL, price, &d->baseline));
+        DPB_TRY(check_age(o, &d->baseline));
         if (!isnan(d->baseline.price))
             price = d->baseline.price;
         return read_runs(paths, count, DPB_GATE_SIDE_ALL, price, &d->candidate);
@@ -370,6 +398,11 @@ static dpb_status options_of(const struct gate_options *o, struct dpb_gate_optio
             .allow = o->allow[0] ? o->allow : NULL,
             .require_interleaved = o->require_interleaved,
     };
+    if (o->baseline_days > 0 && !o->baseline[0]) {
+        dpb_error("--baseline-days cannot take effect without --baseline");
+        dpb_log_hint("name the baseline, or leave it out");
+        return DPB_ERR_USAGE;
+    }
     if (o->looks > 1 && o->alpha != 0.05) {
         dpb_error("--alpha cannot take effect with --looks %" PRId64 ": levels of several looks "
                   "are known for 0.05",

@@ -162,6 +162,29 @@ real() {
     assert_exit 2
 }
 
+@test "a baseline that is too old is refused where its age is limited" {
+    real
+    side a 1 6 'r["time_utc"] = "2026-0%d-01T10:00:00.000Z" % (1 + i)'
+    side b 1
+    dpbench gate b --baseline a --baseline-days 30000
+    assert_exit 0
+    dpbench gate b --baseline a --baseline-days 1
+    assert_exit 5
+    assert_output 'the oldest run of the baseline is [0-9]+\.[0-9] days old'
+    id=$("$DPBENCH" baseline save a --name main)
+    dpbench gate b --baseline "baselines/main/$id.json" --baseline-days 1
+    assert_exit 5
+    assert_output 'oldest run'
+    printf '%s\n' 1 2 3 >values.csv
+    dpbench gate values.csv --baseline values.csv --baseline-days 1
+    assert_exit 5
+    assert_output 'does not say when'
+    printf 'step-time-median: "<= 10ms"\n' >targets.yaml
+    dpbench gate b --targets targets.yaml --baseline-days 1
+    assert_exit 2
+    assert_output 'cannot take effect without --baseline'
+}
+
 @test "targets: kept, broken, undecidable, with the records' hashes" {
     real
     side a 1

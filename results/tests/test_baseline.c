@@ -108,6 +108,28 @@ static void test_values_are_kept(void **state)
     dpb_gate_set_release(&set);
 }
 
+/* By the oldest run; where a run has no date of its own, by when it was saved. 1577836800: the
+ * first second of 2020. */
+static void test_age(void **state)
+{
+    struct dpb_gate_run run = {.order = NAN, .time_s = 1577836800 - 3 * 86400.0, .pair = -1};
+    struct dpb_gate_set set, none = {.price = NAN};
+    char id[DPB_BASELINE_ID_BYTES], name[32];
+    size_t number;
+
+    (void)state;
+    save("1\n2\n3\n", "2020-01-01T00:00:00.000Z", id);
+    snprintf(name, sizeof(name), "main@%s", id);
+    assert_int_equal(read_named(name, &set, NULL), DPB_OK);
+    assert_true(dpb_gate_set_age_days(&set, 1577836800 + 7 * 86400.0) == 7);
+    assert_int_equal(dpb_gate_cell_add_run(&set.cells[0], &run, &number), DPB_OK);
+    assert_true(dpb_gate_set_age_days(&set, 1577836800 + 7 * 86400.0) == 10);
+    set.saved_s = 0;
+    assert_true(isnan(dpb_gate_set_age_days(&set, 1577836800)));
+    assert_true(isnan(dpb_gate_set_age_days(&none, 1577836800)));
+    dpb_gate_set_release(&set);
+}
+
 static void test_promote_and_rollback(void **state)
 {
     char one[DPB_BASELINE_ID_BYTES], two[DPB_BASELINE_ID_BYTES], back[DPB_BASELINE_ID_BYTES];
@@ -228,6 +250,7 @@ int main(void)
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
     const struct CMUnitTest tests[] = {
             TEST(test_values_are_kept),
+            TEST(test_age),
             TEST(test_promote_and_rollback),
             TEST(test_changed_files_are_refused),
             TEST(test_anchor_without_decision_is_refused),

@@ -333,6 +333,47 @@ static void test_an_injected_slow_down_fails(void **state)
 }
 
 /* Counters of any size differ, or are refused: one that does not fit must not look the same. */
+/* ChainSafe/lodestar#10074: with a baseline that is far off a gate cannot fail any more. */
+static void test_a_gain_that_is_too_large_is_doubtful(void **state)
+{
+    static const struct {
+        const char *metric;
+        double factor;
+        bool is_improved, is_doubtful;
+    } cases[] = {
+            {"step-time-median", 0.5, true, true},   {"step-time-median", 0.8, true, false},
+            {"step-time-median", 1.0, false, false}, {"step-time-median", 2.0, false, false},
+            {"throughput", 2.0, true, true},         {"throughput", 1.25, true, false},
+            {"throughput", 0.5, false, false},
+    };
+    const double values[] = {100, 101, 99, 100, 100.5, 99.5};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct dpb_gate_set base = {.price = NAN}, candidate = {.price = NAN};
+        const struct dpb_gate_options options = {
+                .alpha = 0.05, .looks = 1, .gating = cases[i].metric};
+        struct dpb_gate_report report;
+        struct dpb_str text = {0};
+        double others[6];
+
+        for (int v = 0; v < 6; v++)
+            others[v] = values[v] * cases[i].factor;
+        sample_side(&base, CELL, cases[i].metric, values, 6, true, ORDER_NONE);
+        sample_side(&candidate, CELL, cases[i].metric, others, 6, false, ORDER_NONE);
+        assert_int_equal(dpb_gate_compare(&base, &candidate, &options, &report), DPB_OK);
+        assert_int_equal(report.findings[0].is_improved, cases[i].is_improved);
+        assert_int_equal(report.findings[0].is_doubtful, cases[i].is_doubtful);
+        assert_int_equal(dpb_json_write(report.notes, false, &text), DPB_OK);
+        assert_int_equal(strstr(text.text, "the baseline is doubtful") != NULL,
+                         cases[i].is_doubtful);
+        dpb_str_release(&text);
+        dpb_gate_report_release(&report);
+        dpb_gate_set_release(&base);
+        dpb_gate_set_release(&candidate);
+    }
+}
+
 static void test_large_counters_still_differ(void **state)
 {
     static const struct {
@@ -699,6 +740,7 @@ int main(void)
             cmocka_unit_test(test_nothing_and_renamed_are_errors),
             cmocka_unit_test(test_a_run_against_itself_is_an_error),
             cmocka_unit_test(test_an_injected_slow_down_fails),
+            cmocka_unit_test(test_a_gain_that_is_too_large_is_doubtful),
             cmocka_unit_test(test_large_counters_still_differ),
             cmocka_unit_test(test_absolute_margin_decides_from_zero),
             cmocka_unit_test(test_every_decision_names_what_it_could_have_found),
