@@ -288,17 +288,31 @@ static void put_steps(struct extraction *at, double price)
     free(steps.ns);
 }
 
-static void put_others(struct extraction *at)
+/* Of events that were lost nobody knows what they covered. */
+static bool lost_events(const dpb_json *record)
 {
-    const dpb_json *record = at->record, *units = dpb_json_path(record, "plan/units");
+    return int_at(record, "trace/lost", 0) > 0;
+}
+
+static void put_traced(struct extraction *at)
+{
+    const dpb_json *record = at->record;
     const double span = real_at(record, "overlap/span_ns");
 
     put(at, "exposed-share", span > 0 ? real_at(record, "overlap/exposed_ns") / span : NAN);
+    put(at, "bus-bandwidth", real_at(record, "communication/busbw_bytes_per_s"));
+    put(at, "collectives", real_at(record, "communication/collectives_per_step"));
+}
+
+static void put_others(struct extraction *at)
+{
+    const dpb_json *record = at->record, *units = dpb_json_path(record, "plan/units");
+
+    if (!lost_events(record))
+        put_traced(at);
     put(at, "memory-peak", real_at(record, "memory/measured_bytes"));
     put(at, "energy-per-sample", real_at(record, "energy/energy_per_sample_j"));
-    put(at, "bus-bandwidth", real_at(record, "communication/busbw_bytes_per_s"));
     put(at, "wire-bytes", real_at(record, "communication/wire_bytes_per_step"));
-    put(at, "collectives", real_at(record, "communication/collectives_per_step"));
     if (units)
         put(at, "buckets", (double)dpb_json_size(units));
     put(at, "loss", real_at(record, "training/loss_last"));
@@ -471,9 +485,29 @@ static dpb_status take_label(struct dpb_gate_set *set, const dpb_json *record)
     return set->source ? DPB_OK : DPB_ERR_NO_MEMORY;
 }
 
+static dpb_status note_lost(size_t lossy, size_t count, struct dpb_gate_set *set)
+{
+    struct dpb_str notes = {0};
+
+    if (lossy == 0)
+        return DPB_OK;
+    dpb_str_appendf(
+            &notes,
+            "%s%sthe traces of %zu of %zu runs lost events: exposed-share, bus-bandwidth and "
+            "collectives of these are not used",
+            set->notes ? set->notes : "", set->notes ? "\n" : "", lossy, count);
+    if (notes.failed)
+        return DPB_ERR_NO_MEMORY;
+    free(set->notes);
+    set->notes = notes.text;
+    return DPB_OK;
+}
+
 dpb_status dpb_gate_set_from_records(const struct dpb_records *records, enum dpb_gate_side side,
                                      double price, struct dpb_gate_set *set)
 {
+    size_t lossy = 0, count = 0;
+
     set->price = price;
     for (size_t i = 0; i < records->count; i++) {
         if (!is_of_side(records->items[i], side) || is_superseded(records, i))
@@ -482,7 +516,10 @@ dpb_status dpb_gate_set_from_records(const struct dpb_records *records, enum dpb
         if (side != DPB_GATE_SIDE_ALL)
             DPB_TRY(take_label(set, records->items[i]));
         DPB_TRY(add_record(set, records->items[i], price));
+        lossy += lost_events(records->items[i]);
+        count++;
     }
+    DPB_TRY(note_lost(lossy, count, set));
     for (size_t i = 0; i < set->cell_count; i++)
         DPB_TRY(add_efficiency(set, &set->cells[i]));
     return DPB_OK;

@@ -619,6 +619,56 @@ static void test_warm_up_and_empty_windows(void **state)
     assert_non_null(strstr(reason, "steps after"));
 }
 
+/* Runs of 40 steps on 2 ranks with the same exposed share; the trace of one lost `lost` events. */
+static struct dpb_gate_set traced_runs(const char *run_id, int64_t lost)
+{
+    struct dpb_records records = {calloc(4, sizeof(dpb_json *)), 4, 0};
+    struct dpb_gate_set set = {.price = NAN};
+    double steps[40];
+
+    for (int i = 0; i < 40; i++)
+        steps[i] = 9e6 + 1e3 * (i % 7);
+    for (int64_t r = 0; r < 4; r++) {
+        struct sample_record sample = sample_record_default;
+
+        sample.run_id = run_id;
+        sample.repeat = r;
+        sample.ranks = 2;
+        sample.samples_ns = steps;
+        sample.sample_count = 40;
+        sample.comm_ns = sample.exposed_ns = 1e6;
+        sample.busbw_bytes_per_s = 1e9;
+        sample.trace_lost = r == 2 ? lost : 0;
+        records.items[r] = sample_record_make(&sample);
+    }
+    assert_int_equal(dpb_gate_set_from_records(&records, DPB_GATE_SIDE_ALL, NAN, &set), DPB_OK);
+    dpb_records_release(&records);
+    return set;
+}
+
+/* pytorch/kineto#1362: what follows from an incomplete trace decides nothing; step times do. */
+static void test_traces_that_lost_events_decide_nothing(void **state)
+{
+    struct dpb_gate_options options = {.alpha = 0.05, .looks = 1, .gating = "exposed-share"};
+    struct dpb_gate_set lossy = traced_runs("b", 1);
+    char reason[160];
+
+    (void)state;
+    assert_true(isnan(dpb_gate_cell_values(&lossy.cells[0], "exposed-share")[2]));
+    assert_true(isnan(dpb_gate_cell_values(&lossy.cells[0], "bus-bandwidth")[2]));
+    assert_string_equal(lossy.notes, "the traces of 1 of 4 runs lost events: exposed-share, "
+                                     "bus-bandwidth and collectives of these are not used");
+    dpb_gate_set_release(&lossy);
+    assert_int_equal(verdict_of(traced_runs("a", 0), traced_runs("b", 0), &options, reason),
+                     DPB_VERDICT_PASS);
+    assert_int_equal(verdict_of(traced_runs("a", 0), traced_runs("b", 1), &options, reason),
+                     DPB_VERDICT_ERROR);
+    assert_string_equal(reason, "a run of the candidate does not have it");
+    options.gating = "step-time-median";
+    assert_int_equal(verdict_of(traced_runs("a", 0), traced_runs("b", 1), &options, reason),
+                     DPB_VERDICT_PASS);
+}
+
 static void test_other_machines_are_refused(void **state)
 {
     struct dpb_gate_options options = DPB_GATE_OPTIONS_DEFAULT;
@@ -747,6 +797,7 @@ int main(void)
             cmocka_unit_test(test_calibrate_refuses_drift_and_few_runs),
             cmocka_unit_test(test_halves_of_real_runs_never_fail),
             cmocka_unit_test(test_warm_up_and_empty_windows),
+            cmocka_unit_test(test_traces_that_lost_events_decide_nothing),
             cmocka_unit_test(test_other_machines_are_refused),
             cmocka_unit_test(test_no_corruption_makes_a_pass),
             cmocka_unit_test(test_margins_that_are_none),
