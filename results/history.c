@@ -9,12 +9,14 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "dpb_clock.h"
 #include "dpb_import.h"
 #include "dpb_log.h"
 #include "dpb_units.h"
 
 #define APPLICATION_ID  0x64706268 /* "dpbh": tells a history from other SQLite files */
 #define BUSY_TIMEOUT_MS 60000
+#define BUSY_AGAIN_MS   5
 
 struct dpb_history {
     sqlite3 *db;
@@ -104,11 +106,26 @@ static dpb_status end(dpb_history *history, dpb_status st)
     return st;
 }
 
+/* Waits, as a busy time-out does, which SQLite does not apply here: it has read the file when it
+ * finds another program writing that makes the same file, and two that wait so would wait for each
+ * other. */
+static dpb_status enter_wal(dpb_history *history)
+{
+    const int64_t deadline_ns = dpb_clock_now_ns() + BUSY_TIMEOUT_MS * INT64_C(1000000);
+    int rc;
+
+    while ((rc = sqlite3_exec(history->db, "PRAGMA journal_mode = WAL", NULL, NULL, NULL)) ==
+                   SQLITE_BUSY &&
+           dpb_clock_now_ns() < deadline_ns)
+        sqlite3_sleep(BUSY_AGAIN_MS);
+    return rc == SQLITE_OK ? DPB_OK : failed(history, "write");
+}
+
 static dpb_status prepare_file(dpb_history *history)
 {
     sqlite3_busy_timeout(history->db, BUSY_TIMEOUT_MS);
-    DPB_TRY(execute(history, "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL;"
-                             "PRAGMA foreign_keys = ON;"));
+    DPB_TRY(enter_wal(history));
+    DPB_TRY(execute(history, "PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON;"));
     DPB_TRY(begin(history));
     return end(history, check_schema(history));
 }

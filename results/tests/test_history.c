@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <sqlite3.h>
 #include <stdbool.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -125,22 +126,62 @@ static void test_other_files_are_refused(void **state)
     assert_int_equal(dpb_history_open(path, false, &history), DPB_ERR_NOT_FOUND);
 }
 
+/* Holds the lock of a writer for a while, of a file that is not a history yet, as a program does
+ * that is making one; tells through `fd` when it has it. */
+static _Noreturn void hold_new_file(int fd)
+{
+    sqlite3 *db;
+
+    if (sqlite3_open(path, &db) != SQLITE_OK ||
+        sqlite3_exec(db, "BEGIN IMMEDIATE", NULL, NULL, NULL) != SQLITE_OK ||
+        write(fd, "x", 1) != 1)
+        _exit(1);
+    usleep(200000);
+    sqlite3_close(db);
+    _exit(0);
+}
+
+static void test_a_file_that_another_program_makes_is_waited_for(void **state)
+{
+    int fds[2], status;
+    char byte;
+
+    (void)state;
+    assert_int_equal(pipe(fds), 0);
+    const pid_t other = fork();
+    if (other == 0)
+        hold_new_file(fds[1]);
+    close(fds[1]);
+    assert_int_equal(read(fds[0], &byte, 1), 1);
+    dpb_history_close(open_it());
+    assert_string_equal(logged, "");
+    assert_int_equal(waitpid(other, &status, 0), other);
+    assert_int_equal(status, 0);
+    close(fds[0]);
+}
+
+static _Noreturn void end_writer(void)
+{
+    print_error("a writer could not go on: %s\n", logged);
+    _exit(1);
+}
+
 /* Adds until it is killed, and tells through `fd` what has been committed. */
 static void write_until_killed(int child, int fd)
 {
     dpb_history *history;
     struct dpb_history_added added;
 
+    logged[0] = '\0';
     if (dpb_history_open(path, true, &history) != DPB_OK)
-        _exit(1);
+        end_writer();
     for (int i = 0;; i++) {
         char commit[32];
 
         snprintf(commit, sizeof(commit), "c%d-%d", child, i);
-        if (add(history, child * 10000 + i, 4, 1 + i, commit, i, &added) != DPB_OK)
-            _exit(1);
-        if (write(fd, commit, sizeof(commit)) != sizeof(commit))
-            _exit(1);
+        if (add(history, child * 10000 + i, 4, 1 + i, commit, i, &added) != DPB_OK ||
+            write(fd, commit, sizeof(commit)) != sizeof(commit))
+            end_writer();
     }
 }
 
@@ -151,13 +192,15 @@ static void test_killed_writers(void **state)
     struct dpb_rng rng;
     int fds[2], status;
     size_t told = 0, count;
+    int waiting = 0; /* bytes of what was told */
     char commit[32];
     struct dpb_history_point *points;
 
     (void)state;
     dpb_rng_init(&rng, 3, 0);
     assert_int_equal(pipe(fds), 0);
-    for (int round = 0; round < 12; round++) {
+    /* On a busy machine more, until one has come to commit something. */
+    for (int round = 0; round < 12 || (waiting == 0 && round < 1000); round++) {
         pid_t children[2];
 
         for (int k = 0; k < 2; k++)
@@ -172,6 +215,7 @@ static void test_killed_writers(void **state)
         dpb_history *history = open_it();
         assert_int_equal(dpb_history_check(history), DPB_OK);
         dpb_history_close(history);
+        assert_int_equal(ioctl(fds[0], FIONREAD, &waiting), 0);
     }
     close(fds[1]);
     dpb_history *history = open_it();
@@ -299,6 +343,7 @@ int main(void)
             TEST(test_adding_twice_is_adding_once),
             TEST(test_other_files_are_refused),
             TEST(test_killed_writers),
+            TEST(test_a_file_that_another_program_makes_is_waited_for),
             TEST(test_ten_small_steps_are_an_alarm),
             TEST(test_runs_of_two_machines_are_warned_of),
             TEST(test_drift_from_zero_is_no_ratio),
