@@ -392,7 +392,8 @@ static void add_definitions(const char *folder, struct dpb_document *document)
             "gets longer by. Overlapped is the rest of communication.",
             "Idle is time in which a rank neither computes nor communicates.",
             "T_off / T_on is the step time without overlap over that with it, all else equal: "
-            "above 1, overlap pays.",
+            "above 1, overlap pays. Comm on/off is how many times as long the same bytes took to "
+            "move with overlap, waiting for peers left out: above 1, computation slows them down.",
             "Bus bandwidth is the bytes of an all-reduce times 2 (n - 1) / n over the transfer "
             "time: the rate a link must carry. One rank has none.",
     };

@@ -180,7 +180,7 @@ void dpb_content_overlap(const struct dpb_summary *summary, struct dpb_document 
 {
     static const char *const columns[] = {
             "T_off (ms)",       "T_on (ms)",       "speed-up T_off/T_on", "95 % interval",
-            "exposed, off (%)", "exposed, on (%)", "overlapped, on (%)"};
+            "exposed, off (%)", "exposed, on (%)", "overlapped, on (%)",  "comm on/off"};
     const struct dpb_cell_summary **cells = ordered(summary, document);
     struct dpb_axes axes = dpb_axes_of(summary);
     size_t i;
@@ -196,7 +196,7 @@ void dpb_content_overlap(const struct dpb_summary *summary, struct dpb_document 
             continue;
         if (!any) {
             dpb_document_heading(document, 3, "What overlap brings, at the same options");
-            dpb_document_table(document, 8, 1);
+            dpb_document_table(document, 9, 1);
             dpb_document_cell(document, "cell");
             HEADERS(document, columns);
             any = true;
@@ -219,6 +219,7 @@ void dpb_content_overlap(const struct dpb_summary *summary, struct dpb_document 
         take_number(document, dpb_view_percent, off->exposed_share);
         take_number(document, dpb_view_percent, on->exposed_share);
         take_number(document, dpb_view_percent, on->overlap_fraction);
+        take_number(document, view_two_decimals, dpb_cell_comm_inflation(on, off));
     }
     free(cells);
 }

@@ -106,6 +106,11 @@ const struct dpb_cell_summary *dpb_summary_twin(const struct dpb_summary *summar
 double dpb_cell_speedup(const struct dpb_cell_summary *on, const struct dpb_cell_summary *off,
                         struct dpb_interval95 *ci95);
 
+/* How many times as long the same bytes took to move with overlap as without: the bus bandwidth of
+ * `off` over that of `on`, in which waiting for peers is no part. NaN where one is not known. */
+double dpb_cell_comm_inflation(const struct dpb_cell_summary *on,
+                               const struct dpb_cell_summary *off);
+
 /* {"schema": "dpb.summary/1", "cells": [...]}; NaN becomes null with a reason. Caller owns. */
 dpb_json *dpb_summary_json(const struct dpb_summary *summary);
 

@@ -196,6 +196,9 @@ static void note_slow_overlap(const struct dpb_summary *summary, dpb_json *notes
             dpb_str_appendf(&note, " (95 %% interval %.3f to %.3f%s)", ci95.low, ci95.high,
                             ci95.high < 1 ? "" : ", so the difference may be noise");
         }
+        if (isfinite(dpb_cell_comm_inflation(on, off)))
+            dpb_str_appendf(&note, "; the same bytes took %.2f times as long to move",
+                            dpb_cell_comm_inflation(on, off));
         dpb_str_append(&note, "; communication and computation compete for the same cores");
         add_note(notes, &note);
     }

@@ -593,3 +593,9 @@ double dpb_cell_speedup(const struct dpb_cell_summary *on, const struct dpb_cell
                                  on->repeats_ok);
     return off->step_median_ns / on->step_median_ns;
 }
+
+double dpb_cell_comm_inflation(const struct dpb_cell_summary *on,
+                               const struct dpb_cell_summary *off)
+{
+    return off->busbw_bytes_per_s / on->busbw_bytes_per_s;
+}

@@ -461,10 +461,15 @@ static void test_overlap_that_hurts(void **state)
     off.series = "batch-per-rank=8 overlap=off";
     off.scaling = on.scaling = one.scaling = "strong";
     one.global_batch = on.global_batch = off.global_batch = 16;
+    on.busbw_bytes_per_s = 0.5e9;
+    off.busbw_bytes_per_s = 1.25e9;
     sample_add(&records, &one);
     sample_add(&records, &on);
     sample_add(&records, &off);
     report_with("/nonexistent", "hurts");
+    expect_in(&markdown, "| comm on/off |");
+    expect_in(&markdown, " | 2.50 |\n");
+    expect_in(&markdown, "the same bytes took 2.50 times as long to move");
     expect_in(&markdown, "**Strong scaling to 2 ranks reaches 33.3 % efficiency, 0.67 times the "
                          "throughput of 1 rank");
     expect_in(&markdown, "overlap makes a step slower: T_off / T_on = 0.938");

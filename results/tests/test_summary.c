@@ -513,6 +513,7 @@ static void test_notes_of_overlap_and_bandwidth(void **state)
     assert_ptr_equal(dpb_summary_twin(&summary, find(2), "overlap", "true"), find(1));
     assert_null(dpb_summary_twin(&summary, find(0), "overlap", "on"));
     assert_note("T_off / T_on = 0.800", true);
+    assert_note("the same bytes took 0.67 times as long to move", true);
     assert_note("2 ranks, overlap on: the bus bandwidth of 1.50 GB/s is above", true);
     assert_note("2 ranks, overlap off: the bus bandwidth", false);
     assert_note("More than the ideal", false);
