@@ -14,7 +14,8 @@ endfunction()
 
 # dpb_test(name SOURCES t.c LINK dpb_base ... [LABELS threads] [TIMEOUT seconds])
 # One cmocka program under ctest; it ends with status 77 to say that it skips. Label "threads":
-# also run under ThreadSanitizer by .ci/run.
+# also run under ThreadSanitizer by .ci/run. The time-out is for tests that hang: several times what
+# a loaded machine with a sanitizer needs.
 function(dpb_test name)
     cmake_parse_arguments(TEST "" "TIMEOUT" "SOURCES;LINK;LABELS;ARGUMENTS" ${ARGN})
     if(NOT DPB_TESTS)
@@ -24,7 +25,7 @@ function(dpb_test name)
     target_link_libraries(${name} PRIVATE dpb_flags dpb_testing ${TEST_LINK})
     add_test(NAME ${name} COMMAND ${name} ${TEST_ARGUMENTS})
     if(NOT TEST_TIMEOUT)
-        set(TEST_TIMEOUT 120)
+        set(TEST_TIMEOUT 400)
     endif()
     set_tests_properties(${name} PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT ${TEST_TIMEOUT}
             LABELS "unit;${TEST_LABELS}")

@@ -10,7 +10,7 @@
 
 #include "dpb_comm_shm.h"
 
-#define RANKS_WATCHDOG_S 100
+#define RANKS_WATCHDOG_S 250
 
 struct ranks_plan {
     int ranks;

@@ -560,7 +560,7 @@ static void test_every_step_begins_with_a_tick(void **state)
     rig_init(&rig, &ticked, 1);
     rig.source.steps = 5000;
     rig_open(&rig);
-    alarm(120);
+    alarm(300);
     rig_steps(&rig, 5000);
     alarm(0);
     rig_release(&rig);
