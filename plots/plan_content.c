@@ -134,7 +134,64 @@ static void append_value(const dpb_json *value, struct dpb_str *out)
     }
 }
 
-static void add_pairs(const dpb_json *object, const char *prefix, struct dpb_document *document)
+/* A target as --deadline, --budget, ... have it, with its unit. */
+static void append_target(const dpb_json *plan, const char *key, const dpb_json *value,
+                          struct dpb_str *out)
+{
+    const struct plan_unit unit = plan_time_unit(plan);
+    const double number = dpb_json_as_real(value, NAN);
+    char text[DPB_UNIT_TEXT_BYTES];
+
+    if (strcmp(key, "deadline_s") == 0) {
+        dpb_str_appendf(out, "%.4g %s", number / unit.seconds, unit.name);
+    } else if (strcmp(key, "budget") == 0) {
+        dpb_view_number(number, number < 100 ? 2 : 0, out);
+        dpb_str_append(out, " USD");
+    } else if (strcmp(key, "efficiency") == 0) {
+        dpb_view_percent(number, out);
+        dpb_str_append(out, " %");
+    } else if (strcmp(key, "step_p99_ns") == 0) {
+        dpb_human_duration(number, 4, text, sizeof(text));
+        dpb_str_append(out, text);
+    } else {
+        append_value(value, out);
+    }
+}
+
+static const char *name_of_target(const char *key)
+{
+    return strcmp(key, "deadline_s") == 0    ? "deadline"
+           : strcmp(key, "step_p99_ns") == 0 ? "step-p99"
+                                             : key;
+}
+
+static void add_targets(const dpb_json *plan, const dpb_json *targets,
+                        struct dpb_document *document)
+{
+    dpb_json_walk walk = {0};
+    const char *key;
+
+    for (const dpb_json *value = dpb_json_next(targets, &walk, &key); value;
+         value = dpb_json_next(targets, &walk, &key)) {
+        struct dpb_str cell = {0};
+
+        dpb_str_appendf(&cell, "target: %s", name_of_target(key));
+        dpb_document_take(document, &cell);
+        append_target(plan, key, value, &cell);
+        dpb_document_take(document, &cell);
+    }
+}
+
+/* Why a value is absent stands beside it and is no answer of its own. */
+static bool is_reason(const char *key)
+{
+    static const char end[] = "_reason";
+    const size_t length = strlen(key);
+
+    return length > strlen(end) && strcmp(key + length - strlen(end), end) == 0;
+}
+
+static void add_pairs(const dpb_json *plan, const dpb_json *object, struct dpb_document *document)
 {
     dpb_json_walk walk = {0};
     const char *key;
@@ -144,14 +201,20 @@ static void add_pairs(const dpb_json *object, const char *prefix, struct dpb_doc
         struct dpb_str cell = {0};
 
         if (dpb_json_type(value) == DPB_JSON_OBJECT) {
-            add_pairs(value, "target: ", document);
+            add_targets(plan, value, document);
             continue;
         }
-        if (dpb_json_type(value) == DPB_JSON_ARRAY && dpb_json_size(value) == 0)
+        if (is_reason(key) || (dpb_json_type(value) == DPB_JSON_ARRAY && dpb_json_size(value) == 0))
             continue;
-        dpb_str_appendf(&cell, "%s%s", prefix, key);
-        dpb_document_take(document, &cell);
+        dpb_document_cell(document, key);
         append_value(value, &cell);
+        if (dpb_json_type(value) == DPB_JSON_NULL) {
+            struct dpb_str reason = {0};
+
+            dpb_str_appendf(&reason, "%s_reason", key);
+            dpb_str_appendf(&cell, " (%s)", plan_text(object, reason.text ? reason.text : ""));
+            dpb_str_release(&reason);
+        }
         dpb_document_take(document, &cell);
     }
 }
@@ -162,7 +225,7 @@ static void add_question(const dpb_json *plan, struct dpb_document *document)
 
     dpb_document_heading(document, 2, "Question");
     headers(document, texts, 2, 2);
-    add_pairs(dpb_json_get(plan, "question"), "", document);
+    add_pairs(plan, dpb_json_get(plan, "question"), document);
 }
 
 /* ---- options ---- */
@@ -269,7 +332,8 @@ static void add_memory(const dpb_json *plan, struct dpb_document *document)
 static const struct {
     const char *key, *text;
 } parts[] = {
-        {"ideal_ns", "computing"},     {"small_batch_ns", "small batch"}, {"latency_ns", "latency"},
+        {"ideal_ns", "computing"},     {"small_batch_ns", "small batch"},
+        {"strategy_ns", "strategy"},   {"latency_ns", "latency"},
         {"bandwidth_ns", "bandwidth"}, {"stragglers_ns", "stragglers"},
 };
 #define PARTS (sizeof(parts) / sizeof(parts[0]))

@@ -41,7 +41,7 @@ assert_moves() {
 @test "the answer comes first, then the table, then where the report is" {
     dpbench "${plan[@]}" --deadline 10min --price 2.95USD/h@2026-11-30 -o out
     assert_exit 0
-    assert_output '^[0-9]+ accelerators in [0-9]+ nodes? of dgx-a100, strategy ddp with buckets of [0-9]+MiB, batch 128 per accelerator: .* minutes, efficiency [0-9.]+ %, [0-9.]+ USD, [0-9.]+ kWh\.$'
+    assert_output '^[0-9]+ accelerators in [0-9]+ nodes? of dgx-a100, strategy ddp with buckets of [0-9]+MiB, batch 128 per accelerator: .* (minutes|seconds), efficiency [0-9.]+ %, [0-9.]+ USD, [0-9.]+ kWh\.$'
     assert_output '^- It fits in memory: .* of 74\.5 GiB; up to [0-9]+ samples per accelerator do\.$'
     assert_output '^\* dgx-a100 +[0-9]+ +ddp'
     assert_output 'Simulated, nothing was measured here'
@@ -81,6 +81,9 @@ unit = {"minutes": 60, "hours": 3600, "days": 86400}
 name = next(h for h in head if h in unit)
 table = rows[rows.index(head) + 2:][:len(d["options"])]
 assert len(table) == len(d["options"])
+losses = next(r for r in rows if "computing ms" in r)
+losses_of = {row[losses.index("GPUs")]: dict(zip(losses, row))
+             for row in rows[rows.index(losses) + 2:][:len(table)]}
 def close(shown, value):
     shown = shown.split(" (")[0]
     digits = len(shown.split(".")[1]) if "." in shown else 0
@@ -95,6 +98,9 @@ for row, o in zip(table, d["options"]):
     close(cell[name], o["wall_s"] / unit[name])
     close(cell["cost USD"], o["cost"])
     close(cell["energy kWh"], o["energy_kwh"])
+    for part in ("computing", "small batch", "strategy", "latency", "bandwidth", "stragglers"):
+        key = {"computing": "ideal_ns"}.get(part, part.replace(" ", "_") + "_ns")
+        close(losses_of[cell["GPUs"]][part + " ms"], o["breakdown"][key] / 1e6)
 assert d["answer"]["text"] in text.replace("\\", "")
 for warning in d["warnings"]:
     assert warning.split("*")[0][:60] in text.replace("\\", ""), warning
@@ -211,6 +217,7 @@ PY
     assert_exit 0
     assert_output '^Nothing that was asked about meets all targets\. Nearest: '
     assert_output 'It misses the target for the training time by [0-9.]+ %: .* instead of '
+    assert_output 'instead of 1 seconds'
     assert_output 'It would do with deadline '
     assert_json out/report.json 'd["answer"]["met"]' false
 }
@@ -261,6 +268,21 @@ PY
     assert_exit 0
     grep -Eq 'the slowest of 32 accelerators makes a step about [0-9.]+ % longer by itself, of 4096 [0-9.]+ %' out/report.md
     assert_json out/report.json 'len([w for w in d["warnings"] if "the slowest of" in w])' 1
+    [ "$(grep -c 'of their steps take' out/report.md)" -eq 0 ] # the machine has no rare delays
+    machine '/^noise.rank:/a noise.tail-share: {value: 0.01, source: test}\nnoise.tail-mean: {value: 0.5, source: test}'
+    dpbench "${plan[@]/dgx-a100/./small.yaml}" --deadline 10min -o rare
+    grep -q 'ranks differ by 1 %, and 1 % of their steps take on average 50 % longer' rare/report.md
+}
+
+@test "the question is told with the units that it was asked in" {
+    dpbench "${plan[@]}" --deadline 10min --budget 300USD --efficiency 0.7 --step-p99 80ms \
+        --price 2.95USD/h@2026-11-30 -o out
+    assert_exit 0
+    grep -qxF '| target: deadline | 10 minutes |' out/report.md
+    grep -qxF '| target: budget | 300 USD |' out/report.md
+    grep -qxF '| target: efficiency | 70.0 % |' out/report.md
+    grep -qxE '\| target: step-p99 \| 80\.0+ ms \|' out/report.md
+    [ "$(grep -c '_reason' out/report.md)" -eq 0 ]
 }
 
 @test "the p4d trap: two nodes look fine, four do not" {

@@ -19,8 +19,10 @@ static void append_time(double seconds, struct dpb_str *out)
         dpb_str_appendf(out, "%.3g days", seconds / 86400);
     else if (seconds >= 2 * 3600)
         dpb_str_appendf(out, "%.3g hours", seconds / 3600);
-    else
+    else if (seconds >= 60)
         dpb_str_appendf(out, "%.3g minutes", seconds / 60);
+    else
+        dpb_str_appendf(out, "%.3g seconds", seconds);
 }
 
 static void append_value(enum dpb_capacity_target target, double value, struct dpb_str *out)
@@ -497,6 +499,7 @@ static void warn_of_delays(const struct plan_run *run, int m)
 {
     const struct plan_machine *machine = &run->question.machines[m];
     const struct dpb_timeline_noise *noise = &machine->model.noise;
+    struct dpb_str tail = {0};
     int most = 0;
 
     for (int i = 0; i < run->option_count; i++)
@@ -504,13 +507,17 @@ static void warn_of_delays(const struct plan_run *run, int m)
             most = (int)run->options[i].accelerators;
     if (most < 2 || !(share_of_delays(noise, most) > 0))
         return;
+    if (noise->tail_share > 0 && noise->tail_mean > 0)
+        dpb_str_appendf(&tail, ", and %.2g %% of their steps take on average %.2g %% longer",
+                        100 * noise->tail_share, 100 * noise->tail_mean);
     plan_warn(&run->question,
               "%s: the slowest of %d accelerators makes a step about %.1f %% longer by itself, of "
-              "%d %.1f %%: ranks differ by %.2g %%, and %.2g %% of their steps take on average "
-              "%.2g %% longer. What delays a whole job at once is not in this, and does not grow.",
+              "%d %.1f %%: ranks differ by %.2g %%%s. What delays a whole job at once is not in "
+              "this, and does not grow.",
               machine->machine.name, most, 100 * share_of_delays(noise, most), FAR_RANKS,
               100 * share_of_delays(noise, FAR_RANKS), 100 * noise->rank_sd,
-              100 * noise->tail_share, 100 * noise->tail_mean);
+              tail.text ? tail.text : "");
+    dpb_str_release(&tail);
 }
 
 void plan_warn_of_options(const struct plan_run *run)
