@@ -15,7 +15,8 @@ extern "C" {
 enum dpb_text_column_kind {
     DPB_TEXT_NUMBER, /* right aligned, never cut: a cut number is another number */
     DPB_TEXT_WORD,   /* left aligned, never cut */
-    DPB_TEXT_LONG    /* left aligned, cut where the table is wider than the terminal */
+    DPB_TEXT_LONG /* left aligned, at most one of a table: cut ("layer4.0.conv...") where the table
+                   * is wider than the terminal, unless that would leave next to nothing of it */
 };
 
 struct dpb_text_column {

@@ -14,8 +14,6 @@ static const struct dpb_text_column finding_columns[] = {
 };
 #define FINDING_COLUMNS (sizeof(finding_columns) / sizeof(finding_columns[0]))
 
-#define WIDTH_LEAST 160 /* narrower, numbers would be cut: a terminal wraps the lines instead */
-
 static const char *or_absent(const char *text)
 {
     return text[0] ? text : DPB_VIEW_ABSENT;
@@ -168,8 +166,6 @@ dpb_status dpb_gate_print(const struct dpb_gate_outcome *outcome, FILE *out, int
 {
     const struct dpb_gate_report *report = outcome->report;
 
-    if (width == 0 && dpb_view_terminal_width(out) < WIDTH_LEAST)
-        width = WIDTH_LEAST;
     if (report) {
         fprintf(out, "%s against %s\n", report->candidate, report->baseline);
         DPB_TRY(print_findings(report, out, width));

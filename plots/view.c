@@ -8,14 +8,12 @@
 
 #include "dpb_units.h"
 
-#define UNCUT 10000 /* columns, more than any table has */
-
 size_t dpb_view_terminal_width(FILE *out)
 {
     struct winsize size;
 
     if (fileno(out) < 0 || ioctl(fileno(out), TIOCGWINSZ, &size) != 0)
-        return UNCUT;
+        return DPB_VIEW_UNCUT;
     return size.ws_col > 0 ? size.ws_col : 80;
 }
 

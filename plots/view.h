@@ -14,7 +14,9 @@
 /* What stands for a number that does not exist. ASCII, for terminals. */
 #define DPB_VIEW_ABSENT "-"
 
-/* Columns of the terminal that `out` is, or 80 where it does not say; more than any table has where
+#define DPB_VIEW_UNCUT 10000 /* columns, more than any table has */
+
+/* Columns of the terminal that `out` is, or 80 where it does not say; DPB_VIEW_UNCUT where
  * `out` is none: what goes into a file or another program is not cut. */
 size_t dpb_view_terminal_width(FILE *out);
 

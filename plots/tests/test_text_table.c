@@ -1,5 +1,6 @@
 #include "dpb_text_table.h"
 
+#include <locale.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -52,26 +53,55 @@ static void test_no_terminal(void **state)
     fclose(out);
 }
 
-/* Long texts are cut; words and numbers are not. */
+/* Long texts are cut, and say so; words and numbers are not. */
 static void test_narrow(void **state)
 {
-    char *text = table_at(24);
+    char *text = table_at(36);
 
     (void)state;
-    for (const char *line = text; *line; line = strchr(line, '\n') + 1)
-        assert_true(strcspn(line, "\n") <= 24);
-    assert_non_null(strstr(text, "bf16  123456\n"));
-    assert_null(strstr(text, "a.name.that.is.rather.long"));
-    assert_non_null(strstr(text, "a.name"));
+    assert_string_equal(text, "name                    kind   bytes\n"
+                              "a.name.that.is.rath...  fp32       7\n"
+                              "b                       bf16  123456\n"
+                              "c                       u8         -\n");
     free(text);
+}
+
+/* "a.na" would name nothing: better lines that wrap. */
+static void test_too_narrow(void **state)
+{
+    char *text = table_at(24), *whole = table_at(80);
+
+    (void)state;
+    assert_string_equal(text, whole);
+    free(text);
+    free(whole);
+}
+
+/* A character of several bytes is not cut into pieces. */
+static void test_utf8(void **state)
+{
+    static const char *const row[] = {
+            "\u00e4\u00e4\u00e4\u00e4\u00e4\u00e4\u00e4\u00e4\u00e4\u00e4\u00e4\u00e4"
+            "\u00e4\u00e4\u00e4\u00e4\u00e4\u00e4\u00e4\u00e4\u00e4\u00e4\u00e4\u00e4",
+            "fp32", "7"};
+    char text[512] = "";
+    FILE *out = fmemopen(text, sizeof(text), "w");
+
+    (void)state;
+    assert_non_null(out);
+    assert_non_null(setlocale(LC_CTYPE, "C.UTF-8"));
+    assert_int_equal(dpb_text_table_print(columns, 3, row, 1, out, 36), DPB_OK);
+    setlocale(LC_CTYPE, "C");
+    fclose(out);
+    assert_non_null(strstr(text, "\u00e4...  fp32"));
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-            cmocka_unit_test(test_wide),
-            cmocka_unit_test(test_no_terminal),
-            cmocka_unit_test(test_narrow),
+            cmocka_unit_test(test_wide),   cmocka_unit_test(test_no_terminal),
+            cmocka_unit_test(test_narrow), cmocka_unit_test(test_too_narrow),
+            cmocka_unit_test(test_utf8),
     };
 
     return DPB_RUN_TESTS(tests);
