@@ -240,8 +240,41 @@ static dpb_status run_key(const struct dpb_gate_run *run, const char *commit,
     return DPB_OK;
 }
 
-static dpb_status write_run(struct writer *w, const struct dpb_gate_cell *cell, size_t run,
-                            const char *commit, double time_s, struct dpb_history_added *added)
+static void append_link(const char *fact, struct dpb_str *out)
+{
+    char rate[DPB_UNIT_TEXT_BYTES], latency[DPB_UNIT_TEXT_BYTES];
+    dpb_json *link;
+
+    if (!fact || dpb_json_parse(fact, strlen(fact), &link, NULL) < 0)
+        return;
+    const double bytes_per_s = dpb_json_as_real(dpb_json_get(link, "bw_bytes_per_s"), NAN);
+    if (isfinite(bytes_per_s)) {
+        dpb_format_rate(bytes_per_s, rate, sizeof(rate));
+        dpb_format_duration(dpb_json_as_int(dpb_json_get(link, "latency_ns"), 0), latency,
+                            sizeof(latency));
+        dpb_str_appendf(out, " %s,%s", rate, latency);
+    }
+    dpb_json_free(link);
+}
+
+/* A cell's name, and how its numbers were obtained unless they were measured: an emulated link or a
+ * simulated machine makes another series. */
+static void append_series_name(const struct dpb_gate_cell *cell, struct dpb_str *out)
+{
+    const char *how = dpb_gate_cell_how(cell), *machine = dpb_gate_cell_fact(cell, "machine");
+
+    dpb_str_append(out, cell->name);
+    if (strcmp(how, "emulated") == 0) {
+        dpb_str_append(out, ", emulated");
+        append_link(dpb_gate_cell_fact(cell, "link"), out);
+    } else if (strcmp(how, "simulated") == 0) {
+        dpb_str_appendf(out, ", simulated %s", machine ? machine : "");
+    }
+}
+
+static dpb_status write_run(struct writer *w, const struct dpb_gate_cell *cell, const char *name,
+                            size_t run, const char *commit, double time_s,
+                            struct dpb_history_added *added)
 {
     const struct dpb_gate_run *about = &cell->runs[run];
     const char *fingerprint = dpb_gate_cell_fact(cell, "fingerprint");
@@ -249,7 +282,7 @@ static dpb_status write_run(struct writer *w, const struct dpb_gate_cell *cell, 
 
     DPB_TRY(run_key(about, commit, key));
     sqlite3_bind_text(w->run, 1, key, -1, SQLITE_STATIC);
-    sqlite3_bind_text(w->run, 2, cell->name, -1, SQLITE_STATIC);
+    sqlite3_bind_text(w->run, 2, name, -1, SQLITE_STATIC);
     sqlite3_bind_text(w->run, 3, fingerprint ? fingerprint : "", -1, SQLITE_STATIC);
     sqlite3_bind_text(w->run, 4, commit, -1, SQLITE_STATIC);
     sqlite3_bind_double(w->run, 5, isnan(about->time_s) ? time_s : about->time_s);
@@ -260,6 +293,20 @@ static dpb_status write_run(struct writer *w, const struct dpb_gate_cell *cell, 
     }
     added->added++;
     return write_values(w, cell, run);
+}
+
+static dpb_status write_cell(struct writer *w, const struct dpb_gate_cell *cell, const char *commit,
+                             double time_s, struct dpb_history_added *added)
+{
+    struct dpb_str name = {0};
+    dpb_status st;
+
+    append_series_name(cell, &name);
+    st = name.failed ? DPB_ERR_NO_MEMORY : DPB_OK;
+    for (size_t run = 0; st == DPB_OK && run < cell->run_count; run++)
+        st = write_run(w, cell, name.text, run, commit, time_s, added);
+    dpb_str_release(&name);
+    return st;
 }
 
 static dpb_status write_set(struct writer *w, const struct dpb_gate_set *set, const char *commit,
@@ -273,8 +320,7 @@ static dpb_status write_set(struct writer *w, const struct dpb_gate_set *set, co
             added->left_out += cell->run_count > 0 ? cell->run_count : 1;
             continue;
         }
-        for (size_t run = 0; run < cell->run_count; run++)
-            DPB_TRY(write_run(w, cell, run, commit, time_s, added));
+        DPB_TRY(write_cell(w, cell, commit, time_s, added));
     }
     return DPB_OK;
 }

@@ -297,6 +297,45 @@ static void test_runs_of_two_machines_are_warned_of(void **state)
     dpb_history_close(history);
 }
 
+static void add_emulated(dpb_history *history, const char *link, double value)
+{
+    struct dpb_gate_set set = {.price = NAN};
+    struct dpb_history_added added;
+    struct dpb_str text = {0};
+
+    dpb_str_appendf(&text, "%.17g\n", value);
+    assert_int_equal(dpb_import_text(text.text, text.length, "values", NULL, false, &set), DPB_OK);
+    dpb_str_release(&text);
+    dpb_gate_cell_set_fact(&set.cells[0], "simulated", "false");
+    dpb_gate_cell_set_fact(&set.cells[0], "emulated", link ? "true" : "false");
+    dpb_gate_cell_set_fact(&set.cells[0], "link", link ? link : "null");
+    assert_int_equal(dpb_history_add(history, &set, "a", 1, &added), DPB_OK);
+    dpb_gate_set_release(&set);
+}
+
+/* Times of an emulated link are compared with those of the same link only. */
+static void test_emulated_runs_are_a_series_of_their_own(void **state)
+{
+    static const char *const names[] = {"value", "value, emulated 1Gbps,5ms",
+                                        "value, emulated 10Gbps,5ms"};
+    dpb_history *history = open_it();
+
+    (void)state;
+    add_emulated(history, NULL, 1);
+    add_emulated(history, "{\"bw_bytes_per_s\":125000000.0,\"latency_ns\":5000000}", 20);
+    add_emulated(history, "{\"bw_bytes_per_s\":1250000000.0,\"latency_ns\":5000000}", 300);
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        struct dpb_history_point *points;
+        size_t count;
+
+        if (dpb_history_points(history, names[i], "value", &points, &count) != DPB_OK)
+            fail_msg("%s", logged);
+        assert_int_equal(points[0].runs, 1);
+        free(points);
+    }
+    dpb_history_close(history);
+}
+
 static void test_drift_from_zero_is_no_ratio(void **state)
 {
     const struct dpb_history_point points[] = {
@@ -346,6 +385,7 @@ int main(void)
             TEST(test_a_file_that_another_program_makes_is_waited_for),
             TEST(test_ten_small_steps_are_an_alarm),
             TEST(test_runs_of_two_machines_are_warned_of),
+            TEST(test_emulated_runs_are_a_series_of_their_own),
             TEST(test_drift_from_zero_is_no_ratio),
             TEST(test_release_and_export),
     };
