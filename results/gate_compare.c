@@ -399,20 +399,27 @@ static void heed_neighbours(struct comparison *c, struct dpb_gate_finding *findi
                             const struct dpb_gate_cell *base, const struct dpb_gate_cell *candidate)
 {
     const size_t busy = base->busy_runs + candidate->busy_runs;
+    const size_t runs = base->run_count + candidate->run_count;
+    const enum dpb_verdict verdict = finding->result.verdict;
 
-    if (!finding->metric->is_of_steps || busy == 0 ||
-        (finding->result.verdict != DPB_VERDICT_FAIL &&
-         finding->result.verdict != DPB_VERDICT_PASS))
+    if (!finding->metric->is_of_steps || busy == 0)
         return;
     if (dpb_gate_list_has(c->options->allow, "busy")) {
         waive(c, "busy: runs on a machine with less of its cores free than their limit");
         return;
     }
-    conclude(finding, DPB_VERDICT_INCONCLUSIVE,
-             "the machine was busy in %zu of %zu runs (%zu of the baseline's %zu): repeat when it "
-             "is "
-             "quieter",
-             busy, base->run_count + candidate->run_count, base->busy_runs, base->run_count);
+    if (verdict == DPB_VERDICT_INCONCLUSIVE) { /* more runs would not help */
+        char *reason = finding->result.reason;
+        const size_t length = strlen(reason);
+
+        snprintf(reason + length, sizeof(finding->result.reason) - length,
+                 "; the machine was busy in %zu of %zu runs", busy, runs);
+    }
+    if (verdict == DPB_VERDICT_FAIL || verdict == DPB_VERDICT_PASS)
+        conclude(finding, DPB_VERDICT_INCONCLUSIVE,
+                 "the machine was busy in %zu of %zu runs (%zu of the baseline's %zu): repeat when "
+                 "it is quieter",
+                 busy, runs, base->busy_runs, base->run_count);
 }
 
 static double middle(const struct dpb_gate_finding *finding, const double *values, size_t count)

@@ -187,6 +187,23 @@ static dpb_status read_lines(struct import *in, const char *text, const char *en
     return DPB_OK;
 }
 
+static bool is_number(const char *text)
+{
+    double number;
+
+    return dpb_parse_f64(text, &number, NULL) == DPB_OK;
+}
+
+/* "1,5" may be two columns, or one number as other languages write it. */
+static dpb_status check_names(struct import *in, const struct dpb_csv *csv)
+{
+    for (size_t column = 0; column < csv->columns; column++)
+        if (!is_number(csv->field[column]))
+            return DPB_OK;
+    return import_bad(in, "line 1",
+                      "it holds numbers and names no column (a number has a point, no comma)");
+}
+
 /* A first line that is a number is no head. The last line must end: a number that was cut is one
  * too. */
 dpb_status import_csv(struct import *in)
@@ -194,18 +211,19 @@ dpb_status import_csv(struct import *in)
     const size_t mark = in->count >= 3 && memcmp(in->text, "\xef\xbb\xbf", 3) == 0 ? 3 : 0;
     const char *text = in->text + mark, *end = in->text + in->count;
     struct dpb_csv csv;
-    char first[64], why[DPB_WHY_BYTES];
-    double number;
+    char first[64];
 
     if (text == end || end[-1] != '\n')
         return import_bad(in, "the last line",
                           "it does not end: it was cut, or add an end of line");
     snprintf(first, sizeof(first), "%.*s", (int)strcspn(text, "\r\n"), text);
-    if (dpb_parse_f64(first, &number, why) == DPB_OK)
+    if (is_number(first))
         return read_lines(in, text, end);
     dpb_status st = dpb_csv_parse(in->text, in->count, in->file, &csv);
     if (st == DPB_OK) {
-        st = read_columns(in, &csv);
+        st = check_names(in, &csv);
+        if (st == DPB_OK)
+            st = read_columns(in, &csv);
         dpb_csv_release(&csv);
     }
     return st == DPB_ERR_USAGE ? DPB_ERR_CORRUPT : st;

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <math.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -33,6 +34,7 @@ enum field_kind {
     TEXT,     /* string, not empty */
     COUNT,    /* integer, 0 or more */
     POSITIVE, /* integer, 1 or more */
+    RANKS,    /* as many as an int holds */
     FLAG,     /* true or false */
     OBJECT,
     ARRAY
@@ -46,7 +48,7 @@ static const struct field {
         {"status", TEXT},           {"tool", OBJECT},    {"time_utc", TEXT},
         {"fingerprint", TEXT},      {"config", OBJECT},  {"repro", TEXT},
         {"axes", OBJECT},           {"series", TEXT},    {"compute_series", TEXT},
-        {"ranks", POSITIVE},        {"scaling", TEXT},   {"global_batch", POSITIVE},
+        {"ranks", RANKS},           {"scaling", TEXT},   {"global_batch", POSITIVE},
         {"batch_per_rank", COUNT},  {"emulated", FLAG},  {"simulated", FLAG},
         {"samples_step_ns", ARRAY}, {"warnings", ARRAY},
 };
@@ -68,6 +70,11 @@ static const char *wrong_kind(const dpb_json *value, enum field_kind kind)
         return type == DPB_JSON_INT && dpb_json_as_int(value, -1) >= 1
                        ? NULL
                        : "is not an integer of 1 or more";
+    case RANKS:
+        return type == DPB_JSON_INT && dpb_json_as_int(value, -1) >= 1 &&
+                               dpb_json_as_int(value, -1) <= INT_MAX
+                       ? NULL
+                       : "is not an integer of 1 or more, at most 2147483647";
     case FLAG:
         return type == DPB_JSON_BOOL ? NULL : "is not true or false";
     case OBJECT:

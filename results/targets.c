@@ -349,6 +349,28 @@ static bool must_have(const struct dpb_target *target, const struct dpb_gate_set
     return true;
 }
 
+/* What records that cannot decide a target lack, where that does not show by itself. */
+static const char *what_is_missing(const struct dpb_target *target, const struct dpb_gate_set *set)
+{
+    static const struct {
+        const char *metric, *text;
+    } needs[] = {
+            {"step-time-p99", ": it needs 100 steps or more of a run, behind its warm-up"},
+            {"efficiency",
+             ": it needs a cell of fewer ranks, otherwise alike and with as many runs"},
+            {PARITY, ": it needs --baseline, or a cell of fewer ranks"},
+            {"energy-per-sample", ": it needs a meter, and 2 s or more of steps"},
+            {"accuracy", ": it needs an evaluation, --evaluate on"},
+    };
+
+    if (strncmp(target->metric, "cost", 4) == 0 && isnan(set->price))
+        return ": there is no price";
+    for (size_t i = 0; i < sizeof(needs) / sizeof(needs[0]); i++)
+        if (strcmp(target->metric, needs[i].metric) == 0)
+            return needs[i].text;
+    return "";
+}
+
 static dpb_status judge_cell(const struct dpb_target *target, const struct dpb_gate_set *set,
                              const struct dpb_gate_set *reference, const struct dpb_gate_cell *cell,
                              struct dpb_evidence_table *table)
@@ -374,9 +396,7 @@ static dpb_status judge_cell(const struct dpb_target *target, const struct dpb_g
         conclude(evidence, DPB_VERDICT_ERROR, "%.150s", cell->step_trouble);
     else if (!values)
         conclude(evidence, DPB_VERDICT_FAIL, "no record can decide it%s",
-                 strncmp(target->metric, "cost", 4) == 0 && isnan(set->price)
-                         ? ": there is no price"
-                         : "");
+                 what_is_missing(target, set));
     else
         judge_values(evidence, values, cell->run_count);
     free(parity);
@@ -425,7 +445,7 @@ static dpb_status judge_target(const struct dpb_target *target, const struct dpb
     struct dpb_evidence *evidence = add_evidence(table, target, "-");
     if (!evidence)
         return DPB_ERR_NO_MEMORY;
-    conclude(evidence, DPB_VERDICT_FAIL, "no record can decide it");
+    conclude(evidence, DPB_VERDICT_FAIL, "no record can decide it%s", what_is_missing(target, set));
     return DPB_OK;
 }
 

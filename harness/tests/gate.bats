@@ -63,6 +63,11 @@ real() {
     dpbench gate d --baseline "baselines/main/$id.json"
     assert_exit 5
     assert_output "busy in 2 of 12 runs \(2 of the baseline's 6\)"
+    # where the runs tell nothing anyway it is told, too: more of them would not help
+    side e 1 2 'r["probe"]["flagged"] = True'
+    dpbench gate e --baseline a
+    assert_exit 5
+    assert_output 'INCONCLUSIVE: .*; the machine was busy in 2 of 8 runs'
 }
 
 @test "few runs are inconclusive, and --inconclusive says what that is" {
@@ -200,7 +205,13 @@ real() {
     printf 'energy-per-sample: "<= 1 J"\n' >unknown.yaml
     dpbench gate a --targets unknown.yaml
     assert_exit 1
-    assert_output 'no record can decide it'
+    assert_output 'no record can decide it: it needs a meter'
+    printf 'step-time-p99: "<= 1s"\nefficiency: ">= 0.5"\nloss-parity: "<= 1"\n' >more.yaml
+    dpbench gate a --targets more.yaml
+    assert_exit 1
+    assert_output 'step-time-p99: FAIL: no record can decide it: it needs 100 steps or more'
+    assert_output 'efficiency: FAIL: no record can decide it: it needs a cell of fewer ranks'
+    assert_output 'loss-parity: FAIL: no record can decide it: it needs --baseline, or'
     printf 'step-time-median: "<= soon"\n' >none.yaml
     dpbench gate a --targets none.yaml
     assert_exit 2

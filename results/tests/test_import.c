@@ -200,6 +200,7 @@ static void test_bad_files(void **state)
              DPB_ERR_CORRUPT},
             {"1\nnan\n", "line 2: \"nan\"", DPB_ERR_CORRUPT},
             {"1\n1,5\n", "line 2: \"1,5\"", DPB_ERR_CORRUPT},
+            {"1,5\n2,5\n", "line 1: it holds numbers", DPB_ERR_CORRUPT},
             {"1\n2", "the last line", DPB_ERR_CORRUPT},
             {"a,b\n1,\n", "line 2, column \"b\"", DPB_ERR_CORRUPT},
     };

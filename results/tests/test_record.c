@@ -167,6 +167,7 @@ static void test_check_refuses(void **state)
     expect_why(with("scaling", dpb_json_string("none")), "none");
     expect_why(with("ranks", dpb_json_int(0)), "1 or more");
     expect_why(with("ranks", dpb_json_real(2.5)), "ranks");
+    expect_why(with("ranks", dpb_json_int(INT64_C(1) << 40)), "at most 2147483647");
     expect_why(with("cell", dpb_json_int(-1)), "cell");
     expect_why(with("emulated", dpb_json_string("yes")), "emulated");
     expect_why(with("samples_step_ns", dpb_json_array()), "empty");
