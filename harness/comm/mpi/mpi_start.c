@@ -57,7 +57,8 @@ dpb_status dpb_mpi_start_find(struct dpb_mpi_start *start, char *why, size_t why
     else
         snprintf(why, why_bytes,
                  "not available here, because this process was started without mpirun (neither "
-                 "OMPI_COMM_WORLD_RANK nor PMI_RANK is set)");
+                 "OMPI_COMM_WORLD_RANK nor PMI_RANK is set); --launcher mpirun starts ranks with "
+                 "it");
     return DPB_ERR_UNAVAILABLE;
 }
 
