@@ -106,6 +106,12 @@ static double flat_ring_ns(const struct dpb_network *network, const struct shape
                   steps / shape->ranks * shape->bytes / rate);
 }
 
+/* The shortest collective, of any kind. */
+static double floor_of(const struct dpb_network *network, int nodes)
+{
+    return nodes > 1 ? network->between.floor_ns * (1 + log2(nodes)) / 2 : network->inside.floor_ns;
+}
+
 /* Chains inside nodes, a double tree over them: a latency that grows with log2 of the nodes, for
  * rates that are a little below a ring's. */
 #define TREE_SHARE 0.85
@@ -126,7 +132,6 @@ static double all_reduce_ns(const struct dpb_network *network, const struct shap
                             const char **name)
 {
     if (shape->nodes > 1) {
-        const double floor_ns = network->between.floor_ns * (1 + log2(shape->nodes)) / 2;
         const struct dpb_coll_link nics = {network->between.latency_ns * 1e-9,
                                            network->between.nics * network->between.bytes_per_s *
                                                    network->between.share};
@@ -138,21 +143,19 @@ static double all_reduce_ns(const struct dpb_network *network, const struct shap
 
         if (network->sharp && network->inside.bytes_per_s > 0) {
             *name = "SHARP between nodes";
-            return fmax(floor_ns, sharp_ns);
+            return sharp_ns;
         }
         *name = ring <= tree ? "flat ring over nodes" : "double tree over nodes";
-        return fmax(floor_ns, fmin(ring, tree));
+        return fmin(ring, tree);
     }
     if (network->nvls_from_ranks > 0 && shape->ranks >= network->nvls_from_ranks) {
         const struct dpb_coll_link link = {network->inside.latency_ns * 1e-9,
                                            network->inside.bytes_per_s * network->nvls_share};
         *name = "NVLS";
-        return fmax(network->inside.floor_ns,
-                    1e9 * dpb_cost_nvls(shape->ranks, shape->bytes, link));
+        return 1e9 * dpb_cost_nvls(shape->ranks, shape->bytes, link);
     }
     *name = "ring";
-    return fmax(network->inside.floor_ns,
-                1e9 * dpb_cost_ring(shape->ranks, shape->bytes, inside(network)));
+    return 1e9 * dpb_cost_ring(shape->ranks, shape->bytes, inside(network));
 }
 
 /* What a collective moves, as a share of what an all-reduce of the same buffer does. */
@@ -186,10 +189,10 @@ static double all_to_all_ns(const struct dpb_network *network, const struct shap
 static double assumed_ns(const struct dpb_network *network, const struct shape *shape,
                          const char **name)
 {
-    const double floor_ns = shape->nodes > 1 ? network->between.floor_ns : network->inside.floor_ns;
+    const double floor_ns = floor_of(network, shape->nodes);
 
     if (shape->kind == DPB_COLL_ALL_REDUCE)
-        return all_reduce_ns(network, shape, name);
+        return fmax(floor_ns, all_reduce_ns(network, shape, name));
     if (shape->kind == DPB_COLL_ALL_TO_ALL && shape->nodes > 1) {
         *name = "pairwise over nodes";
         return fmax(floor_ns, all_to_all_ns(network, shape));
@@ -205,11 +208,8 @@ static double assumed_ns(const struct dpb_network *network, const struct shape *
 
 static double latency_of(const struct dpb_network *network, const struct dpb_network_curve *curve)
 {
-    const double floor_ns = curve->nodes > 1
-                                    ? network->between.floor_ns * (1 + log2(curve->nodes)) / 2
-                                    : network->inside.floor_ns;
-
-    return curve->bytes[0] <= SMALL_BYTES ? curve->ns[0] : fmin(curve->ns[0], floor_ns);
+    return curve->bytes[0] <= SMALL_BYTES ? curve->ns[0]
+                                          : fmin(curve->ns[0], floor_of(network, curve->nodes));
 }
 
 /* Below the smallest size: its time, where that is one of latencies, else what it takes beyond
@@ -362,9 +362,8 @@ static bool from_all_reduce(const struct dpb_network *network, const struct shap
         (shape->kind == DPB_COLL_ALL_TO_ALL && shape->nodes > 1) ||
         !from_curves(network, &all_reduce, time))
         return false;
-    const double floor_ns = shape->nodes > 1 ? network->between.floor_ns : network->inside.floor_ns;
-    time->ns = fmin(time->ns,
-                    fmax(time->ns * share_of_all_reduce(shape->kind, shape->ranks), floor_ns));
+    time->ns = fmin(time->ns, fmax(time->ns * share_of_all_reduce(shape->kind, shape->ranks),
+                                   floor_of(network, shape->nodes)));
     time->origin = DPB_ORIGIN_ASSUMED;
     return true;
 }

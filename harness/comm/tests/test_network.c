@@ -58,6 +58,35 @@ static void test_closed_forms(void **state)
     assert_near(time.ns + 1, 1);
 }
 
+static void test_floor_of_every_kind_grows_with_nodes(void **state)
+{
+    static const enum dpb_coll_kind kinds[] = {DPB_COLL_ALL_REDUCE, DPB_COLL_REDUCE_SCATTER,
+                                               DPB_COLL_ALL_GATHER, DPB_COLL_BROADCAST,
+                                               DPB_COLL_REDUCE,     DPB_COLL_ALL_TO_ALL};
+    const struct dpb_network_curve small = {DPB_COLL_ALL_REDUCE, 128, 16, 1, {4}, {200000}, "test"};
+    struct dpb_network quick = plain;
+
+    (void)state;
+    quick.inside.latency_ns = quick.between.latency_ns = 0;
+    for (size_t k = 0; k < sizeof(kinds) / sizeof(kinds[0]); k++) {
+        struct dpb_network_time time;
+
+        assert_int_equal(dpb_network_time(&quick, kinds[k], 16, 4, &time), DPB_OK);
+        assert_near(time.ns, 60000);
+        assert_int_equal(dpb_network_time(&quick, kinds[k], 128, 4, &time), DPB_OK);
+        assert_near(time.ns, 60000 * 2.5);
+    }
+    /* Nor is a part of a measured all-reduce shorter. */
+    quick.curves = &small;
+    quick.curve_count = 1;
+    for (int k = 1; k <= 2; k++) {
+        struct dpb_network_time time;
+
+        assert_int_equal(dpb_network_time(&quick, kinds[k], 128, 4, &time), DPB_OK);
+        assert_near(time.ns, 60000 * 2.5);
+    }
+}
+
 static void test_trees_over_many_nodes(void **state)
 {
     const struct dpb_coll_link inside = {3e-6, 240e9}, nic = {15e-6, 36.5e9};
@@ -411,6 +440,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
             cmocka_unit_test(test_closed_forms),
+            cmocka_unit_test(test_floor_of_every_kind_grows_with_nodes),
             cmocka_unit_test(test_trees_over_many_nodes),
             cmocka_unit_test(test_other_kinds_move_their_share),
             cmocka_unit_test(test_nvls_begins_where_it_does),
