@@ -21,7 +21,7 @@
 #define RANKS         2
 #define HOLD_VERB     "hold"
 #define HELD_VARIABLE "DPB_TEST_HELD" /* the file in which the held process names both */
-#define DEBUGGER_S    120           /* after which it lets go by itself */
+#define DEBUGGER_S    120             /* after which it lets go by itself */
 #define LONG_NS       60000000000ll   /* which no test that passes waits for */
 
 struct held {
