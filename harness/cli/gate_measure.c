@@ -475,10 +475,12 @@ dpb_status gate_measure(const struct gate_measure_config *config)
             .config = config,
             .sides = {{.interrupted = config->interrupted}, {.interrupted = config->interrupted}}};
     char *launches = dpb_path_join(config->folder, "launches");
+    int lock_fd = -1;
     dpb_status st = launches ? dpb_mkdir_p(launches) : DPB_ERR_NO_MEMORY;
 
     free(launches);
     DPB_TRY_GOTO(st, st, out);
+    DPB_TRY_GOTO(st, dpb_run_folder_lock(config->folder, &lock_fd), out);
     m.records = dpb_path_join(config->folder, DPB_RECORDS_FILE);
     if (!m.records) {
         st = DPB_ERR_NO_MEMORY;
@@ -493,6 +495,8 @@ out:
         st = DPB_ERR_INTERRUPTED; /* whatever that broke */
     close_side(&m.sides[0]);
     close_side(&m.sides[1]);
+    if (lock_fd >= 0)
+        close(lock_fd);
     free(m.run_id);
     free(m.records);
     return st;

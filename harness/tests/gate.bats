@@ -285,7 +285,7 @@ assert len(open("r.md", "rb").read()) <= 65536
     assert_json r.json 'd["allowed_differences"]' '["bucket: 26214400, 1048576"]'
 }
 
-@test "measure: SIGTERM ends the launch that is at work" {
+@test "measure: its folder is no other run's; SIGTERM ends the launch that is at work" {
     start_dpbench gate measure --data synthetic --workload mnist-mlp --batch-per-rank 8 \
         --steps 2000000 --warmup 2 --trace-steps 0 --probe-retries 0 --runs 3 -o m
     for _ in $(seq 300); do
@@ -294,6 +294,9 @@ assert len(open("r.md", "rb").read()) <= 65536
         sleep 0.1
     done
     ranks=$(children_of "$launch")
+    run "$DPBENCH" run "${short[@]}" -o m
+    assert_exit 2
+    assert_output '"m" already holds a run'
     kill -TERM "$background"
     finish_dpbench 30 || {
         kill -KILL "$launch"
