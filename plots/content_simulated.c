@@ -42,7 +42,23 @@ static void take_label(const struct dpb_summary *summary, const struct dpb_cell_
 
 /* ---- where the numbers come from ---- */
 
-/* "measured 20 %, extrapolated 80 % (up to 4 times)" */
+/* " (up to 4 times beyond, to 1/64 below what was measured)" */
+static void append_distance(const dpb_json *network, struct dpb_str *text)
+{
+    const double beyond = dpb_json_as_real(dpb_json_get(network, "extrapolated_by"), NAN),
+                 below = dpb_json_as_real(dpb_json_get(network, "extrapolated_below"), NAN);
+
+    if (isnan(beyond) && isnan(below))
+        return;
+    dpb_str_append(text, " (");
+    if (!isnan(beyond))
+        dpb_str_appendf(text, "up to %.3g times beyond%s", beyond, isnan(below) ? "" : ", ");
+    if (!isnan(below))
+        dpb_str_appendf(text, "down to 1/%.0f below", below);
+    dpb_str_append(text, " what was measured)");
+}
+
+/* "measured 20 %, extrapolated 80 % (up to 4 times beyond what was measured)" */
 static void take_origins(const dpb_json *simulation, struct dpb_document *document)
 {
     static const char *const origins[] = {"measured", "interpolated", "extrapolated", "assumed"};
@@ -58,8 +74,7 @@ static void take_origins(const dpb_json *simulation, struct dpb_document *docume
             dpb_str_appendf(&text, "%s%s %.0f %%", text.length ? ", " : "", origins[i],
                             100 * share);
         if (share > 0 && strcmp(origins[i], "extrapolated") == 0)
-            dpb_str_appendf(&text, " (up to %.3g times)",
-                            dpb_json_as_real(dpb_json_get(network, "extrapolated_by"), NAN));
+            append_distance(network, &text);
     }
     if (text.length == 0)
         dpb_str_append(&text, DPB_VIEW_ABSENT);

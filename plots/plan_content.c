@@ -293,12 +293,28 @@ static void add_times(const dpb_json *plan, struct dpb_document *document)
             "the plan. Times include checkpoints and failures.");
 }
 
+/* "x4" beyond what was measured, "/64" below the smallest size of it */
+static void cell_extrapolated(const dpb_json *option, struct dpb_document *document)
+{
+    const double beyond = plan_number(option, "extrapolated_by"),
+                 below = plan_number(option, "extrapolated_below");
+    struct dpb_str cell = {0};
+
+    if (beyond > 1)
+        dpb_str_appendf(&cell, "x%.*f", beyond < 10 ? 1 : 0, beyond);
+    if (below > 1)
+        dpb_str_appendf(&cell, "%s/%.0f", cell.length ? " " : "", below);
+    if (cell.length == 0)
+        dpb_str_append(&cell, "no");
+    dpb_document_take(document, &cell);
+}
+
 static void add_memory(const dpb_json *plan, struct dpb_document *document)
 {
     static const char *const texts[] = {"machine",       "strategy",   "GPUs",
                                         "memory needed", "memory",     "fits",
                                         "largest batch", "goodput %",  "checkpoints %",
-                                        "lost work %",   "restarts %", "extrapolated x"};
+                                        "lost work %",   "restarts %", "extrapolated"};
 
     dpb_document_heading(document, 2, "Memory, failures, network");
     headers(document, texts, sizeof(texts) / sizeof(texts[0]), 2);
@@ -320,13 +336,17 @@ static void add_memory(const dpb_json *plan, struct dpb_document *document)
         cell_percent(document, plan_number(option, "checkpoint_share"));
         cell_percent(document, plan_number(option, "rework_share"));
         cell_percent(document, plan_number(option, "restart_share"));
-        cell_number(document, plan_number(option, "extrapolated_by"));
+        cell_extrapolated(option, document);
     }
     dpb_document_paragraph(
-            document, "Memory is parameters, gradients, optimizer and buffers as the strategy "
-                      "predicts them, activations as the workload does, and the reserve, with 5 % "
-                      "for fragmentation. Checkpoints are as far apart as sqrt(2 C M) says (Young "
-                      "1974); shares are of the time that training takes.");
+            document,
+            "Memory is parameters, gradients, optimizer and buffers as the strategy "
+            "predicts them, activations as the workload does, and the reserve, with 5 % "
+            "for fragmentation. Checkpoints are as far apart as sqrt(2 C M) says (Young "
+            "1974); shares are of the time that training takes. Extrapolated: x4, numbers "
+            "of nodes or bytes are 4 times those measured; /64, messages are a 64th of "
+            "the smallest size measured, with times between the shortest of a "
+            "collective and that size's.");
 }
 
 static const struct {

@@ -87,8 +87,14 @@ static void append_counts_axis(const dpb_json *plan, struct dpb_str *script)
     dpb_str_appendf(script, ")\nset xrange [%g:%g]\n", least / 1.25, most * 1.25);
 }
 
+/* What was asked for: a dashed line with a name of its own, within the range of the axis. */
+struct target {
+    const char *name, *unit;
+    double value; /* NaN: nothing was */
+};
+
 static void append_curves(const dpb_json *plan, const char *name, bool has_bars,
-                          struct dpb_str *script)
+                          const struct target *target, struct dpb_str *script)
 {
     const dpb_json *machines = machines_of(plan);
     const char *comma = "";
@@ -110,24 +116,20 @@ static void append_curves(const dpb_json *plan, const char *name, bool has_bars,
         dpb_plot_quote(dpb_json_as_string(dpb_json_at(machines, m), ""), 40, script);
         comma = ", \\\n    ";
     }
-    dpb_str_append(script, "\n");
-}
-
-/* A dashed line at what was asked for. */
-static void append_target(double value, struct dpb_str *script)
-{
-    if (isfinite(value))
+    if (isfinite(target->value))
         dpb_str_appendf(script,
-                        "set arrow from graph 0, first %.9g to graph 1, first %.9g nohead dt 2 lw "
-                        "1.5 lc rgb '" DPB_COLOUR_IDEAL "'\n"
-                        "set label ' target' at graph 0, first %.9g offset 0,0.6 textcolor rgb "
-                        "'" DPB_COLOUR_IDEAL "'\n",
-                        value, value, value);
+                        "%s%.9g with lines dt 2 lw 1.5 lc rgb '" DPB_COLOUR_IDEAL
+                        "' title '%s: %.4g %s'",
+                        comma, target->value, target->name, target->value, target->unit);
+    dpb_str_append(script, "\n");
 }
 
 static void add_time(const dpb_json *plan, struct dpb_plot_list *list)
 {
     const struct plan_unit unit = plan_time_unit(plan);
+    const struct target deadline = {
+            "deadline", unit.name,
+            plan_number(dpb_json_path(plan, "question/targets"), "deadline_s") / unit.seconds};
     struct dpb_plot *plot = dpb_plot_add(list, "time",
                                          "Training time against accelerators "
                                          "(simulated)",
@@ -138,9 +140,7 @@ static void add_time(const dpb_json *plan, struct dpb_plot_list *list)
     append_series(plan, "wall_s", "wall_low_s", "wall_high_s", unit.seconds, plot);
     append_counts_axis(plan, &plot->script);
     dpb_str_appendf(&plot->script, "set ylabel 'training time (%s)'\nset logscale y\n", unit.name);
-    append_target(plan_number(dpb_json_path(plan, "question/targets"), "deadline_s") / unit.seconds,
-                  &plot->script);
-    append_curves(plan, plot->name, true, &plot->script);
+    append_curves(plan, plot->name, true, &deadline, &plot->script);
     dpb_str_append(&plot->caption,
                    "Training time with checkpoints and failures against the number of "
                    "accelerators, both logarithmic, a line per machine with the fastest strategy "
@@ -149,6 +149,8 @@ static void add_time(const dpb_json *plan, struct dpb_plot_list *list)
 
 static void add_cost(const dpb_json *plan, struct dpb_plot_list *list)
 {
+    const struct target budget = {"budget", "USD",
+                                  plan_number(dpb_json_path(plan, "question/targets"), "budget")};
     struct dpb_plot *plot = dpb_plot_add(list, "cost",
                                          "Cost of the training against accelerators "
                                          "(simulated)",
@@ -159,8 +161,7 @@ static void add_cost(const dpb_json *plan, struct dpb_plot_list *list)
     append_series(plan, "cost", "cost", "cost", 1, plot);
     append_counts_axis(plan, &plot->script);
     dpb_str_append(&plot->script, "set ylabel 'cost (USD)'\nset yrange [0:*]\n");
-    append_target(plan_number(dpb_json_path(plan, "question/targets"), "budget"), &plot->script);
-    append_curves(plan, plot->name, false, &plot->script);
+    append_curves(plan, plot->name, false, &budget, &plot->script);
     dpb_str_append(&plot->caption, "Cost of the whole training at the price of the table of "
                                    "figures; machines without a price are not drawn.");
 }

@@ -74,7 +74,8 @@ struct dpb_capacity_option {
     double needed_bytes, memory_bytes, largest_batch;
     /* where the network's times are from, shares that add up to 1 (or all 0: it sends nothing) */
     double origin_share[4]; /* by enum dpb_network_origin */
-    double extrapolated;    /* the largest factor; 1: nowhere */
+    /* the largest factors, 1: nowhere; beyond what was measured, below the smallest size of it */
+    double extrapolated_by, extrapolated_below;
 };
 
 struct dpb_capacity_answer {

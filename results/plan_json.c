@@ -68,7 +68,8 @@ static void set_network(const struct dpb_capacity_option *option, dpb_json *json
     for (int o = 0; o < 4; o++)
         dpb_json_set_real(shares, keys[o], option->origin_share[o]);
     dpb_json_set(json, "network_time_by_origin", shares);
-    dpb_json_set_real(json, "extrapolated_by", option->extrapolated);
+    dpb_json_set_real(json, "extrapolated_by", option->extrapolated_by);
+    dpb_json_set_real(json, "extrapolated_below", option->extrapolated_below);
 }
 
 dpb_json *dpb_capacity_option_json(const struct dpb_capacity_option *option, bool is_on_front)

@@ -4,7 +4,8 @@
  * 1. Measured curves of (bytes, time) for this collective, number of ranks and nodes: between two
  *    points straight in the logarithms; below the smallest constant, or, where that is above 1 MiB
  *    and so no latency, in proportion to the bytes beyond the floor, which is told; above the
- *    largest in proportion to the bytes, which is told (`by`: how far beyond).
+ *    largest in proportion to the bytes, which is told (`by`: how far beyond; `below`: how far
+ *    below, where a time lies between two that are known, however small the message).
  * 2. Inside a node no curve says anything about another number of ranks (8 V100 of a cube mesh: 85
  *    GB/s with 4 of them, 37 with 5, 46 with 6, 135 with 8). Across nodes one of k' nodes does:
  *    the latency grows with log2 k, the rest as what the flat ring's closed form has for the bytes,
@@ -77,7 +78,8 @@ struct dpb_network_time {
     double ns;
     double busbw_bytes_per_s;
     enum dpb_network_origin origin;
-    double by;          /* extrapolated: bytes or nodes are so many times those measured */
+    double by;    /* extrapolated: bytes or nodes are so many times those measured; else 1 */
+    double below; /* extrapolated: the smallest measured size is so many times bytes; else 1 */
     const char *source; /* of the curve, or the closed form's name; static or the network's */
     int curve_nodes;    /* that the curve was measured with; 0: a closed form */
     double compute_slowdown, slowdown;

@@ -215,40 +215,40 @@ static double latency_of(const struct dpb_network *network, const struct dpb_net
 /* Below the smallest size: its time, where that is one of latencies, else what it takes beyond
  * them, in proportion to the bytes. */
 static double below_ns(const struct dpb_network *network, const struct dpb_network_curve *curve,
-                       double bytes, enum dpb_network_origin *origin, double *by)
+                       double bytes, struct dpb_network_time *time)
 {
     const double latency_ns = latency_of(network, curve);
 
     if (curve->bytes[0] > SMALL_BYTES) {
-        *origin = DPB_ORIGIN_EXTRAPOLATED;
-        *by = curve->bytes[0] / fmax(bytes, 1);
+        time->origin = DPB_ORIGIN_EXTRAPOLATED;
+        time->below = curve->bytes[0] / fmax(bytes, 1);
     }
     return latency_ns + (curve->ns[0] - latency_ns) * bytes / curve->bytes[0];
 }
 
 static double curve_ns(const struct dpb_network *network, const struct dpb_network_curve *curve,
-                       double bytes, enum dpb_network_origin *origin, double *by)
+                       double bytes, struct dpb_network_time *time)
 {
     const int last = curve->count - 1;
     int i = 0;
 
-    *by = 1;
-    *origin = DPB_ORIGIN_INTERPOLATED;
+    time->by = time->below = 1;
+    time->origin = DPB_ORIGIN_INTERPOLATED;
     if (bytes < curve->bytes[0])
-        return below_ns(network, curve, bytes, origin, by);
+        return below_ns(network, curve, bytes, time);
     if (bytes == curve->bytes[0]) {
-        *origin = DPB_ORIGIN_MEASURED;
+        time->origin = DPB_ORIGIN_MEASURED;
         return curve->ns[0];
     }
     if (bytes > curve->bytes[last]) {
-        *origin = DPB_ORIGIN_EXTRAPOLATED;
-        *by = bytes / curve->bytes[last];
-        return curve->ns[last] * *by;
+        time->origin = DPB_ORIGIN_EXTRAPOLATED;
+        time->by = bytes / curve->bytes[last];
+        return curve->ns[last] * time->by;
     }
     while (bytes > curve->bytes[i + 1])
         i++;
     if (bytes == curve->bytes[i + 1]) {
-        *origin = DPB_ORIGIN_MEASURED;
+        time->origin = DPB_ORIGIN_MEASURED;
         return curve->ns[i + 1];
     }
     return curve->ns[i] *
@@ -310,7 +310,7 @@ static double scaled_ns(const struct dpb_network *network, const struct dpb_netw
 {
     const struct shape measured = {shape->kind, curve->ranks, curve->nodes, shape->per_node,
                                    shape->bytes};
-    const double measured_ns = curve_ns(network, curve, shape->bytes, &time->origin, &time->by);
+    const double measured_ns = curve_ns(network, curve, shape->bytes, time);
     const double latency_ns = fmin(latency_of(network, curve), measured_ns);
     const double rest_ns = measured_ns - latency_ns;
     const double growth = /* without bytes there is nothing that grows */
@@ -329,7 +329,7 @@ static bool from_curves(const struct dpb_network *network, const struct shape *s
             curve_of(network, shape->kind, shape->ranks, shape->nodes);
 
     if (curve) {
-        time->ns = curve_ns(network, curve, shape->bytes, &time->origin, &time->by);
+        time->ns = curve_ns(network, curve, shape->bytes, time);
         time->source = curve->source;
         time->curve_nodes = curve->nodes;
         return true;
@@ -392,7 +392,8 @@ dpb_status dpb_network_time(const struct dpb_network *network, enum dpb_coll_kin
 {
     const int per_node = network->ranks_per_node;
     const struct shape shape = {kind, ranks, (ranks + per_node - 1) / per_node, per_node, bytes};
-    struct dpb_network_time found = {.origin = DPB_ORIGIN_ASSUMED, .by = 1, .source = "one rank"};
+    struct dpb_network_time found = {
+            .origin = DPB_ORIGIN_ASSUMED, .by = 1, .below = 1, .source = "one rank"};
 
     if (ranks > 1) {
         if (!from_curves(network, &shape, &found) && !from_all_reduce(network, &shape, &found)) {

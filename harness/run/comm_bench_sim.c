@@ -273,11 +273,17 @@ static void put_times(const struct dpb_network_time *time, double bytes, double 
 
 static void put_origin(const struct dpb_network_time *time, dpb_json *record)
 {
+    const bool is_extrapolated = time->origin == DPB_ORIGIN_EXTRAPOLATED;
+
     dpb_json_set_string(record, "origin", dpb_network_origin_text(time->origin));
-    if (time->origin == DPB_ORIGIN_EXTRAPOLATED)
+    if (is_extrapolated && time->by > 1)
         dpb_json_set_real(record, "extrapolated_by", time->by);
     else
-        dpb_json_set_absent(record, "extrapolated_by", "it is not extrapolated");
+        dpb_json_set_absent(record, "extrapolated_by", "it is not beyond what was measured");
+    if (is_extrapolated && time->below > 1)
+        dpb_json_set_real(record, "extrapolated_below", time->below);
+    else
+        dpb_json_set_absent(record, "extrapolated_below", "it is not below what was measured");
     dpb_json_set_string(record, "source", time->source);
     if (time->curve_nodes > 0)
         dpb_json_set_int(record, "curve_nodes", time->curve_nodes);

@@ -104,16 +104,20 @@ static void append_number(struct dpb_str *out, double value, int width)
     dpb_str_appendf(out, "  %*s", width, text);
 }
 
-/* How many times the least possible, and "extrapolated x4". */
+/* How many times the least possible, and "extrapolated x4", "extrapolated /64" below. */
 static void append_origin(const dpb_json *record, struct dpb_str *out)
 {
-    const double by = real_at(record, "extrapolated_by");
+    const double by = real_at(record, "extrapolated_by"),
+                 below = real_at(record, "extrapolated_below");
+
     if (!is_simulated(record))
         return;
     append_number(out, real_at(record, "time_ns/mean") / real_at(record, "least_time_ns"), 7);
     dpb_str_appendf(out, "  %s", text_at(record, "origin"));
     if (!isnan(by))
         dpb_str_appendf(out, " x%.*f", by < 10 ? 1 : 0, by);
+    if (!isnan(below))
+        dpb_str_appendf(out, " /%.*f", below < 10 ? 1 : 0, below);
 }
 
 static void append_row(const dpb_json *record, struct dpb_str *out)
@@ -270,6 +274,7 @@ static const struct field {
         {"machine", "comm/machine", FIELD_QUOTED},
         {"origin", "origin", FIELD_TEXT},
         {"extrapolated_by", "extrapolated_by", FIELD_REAL},
+        {"extrapolated_below", "extrapolated_below", FIELD_REAL},
         {"source", "source", FIELD_QUOTED},
         {"nodes", "nodes", FIELD_INT},
         {"between_bw_bytes_per_s", "between_bw_bytes_per_s", FIELD_REAL},

@@ -199,6 +199,10 @@ short=(--sizes "64B,1MB" --iterations 5)
     assert_json out/records.jsonl '[r["extrapolated_by"] for r in d if r["size_bytes"] == 2**30 and r["ranks"] == 64]' '[2.0]'
     assert_json out/records.jsonl 'all(r["wrong"] is None and r["samples_ns"] is None and r["algbw_bytes_per_s"] > 0 for r in d)' true
     [ "$(tail -n 1 out.csv | cut -d, -f24-26)" = 'true,"aws-p4d",extrapolated' ]
+    # below the smallest size that was measured: no "x41", which would be beyond it
+    assert_json out/records.jsonl '[(r["extrapolated_by"], r["extrapolated_below"]) for r in d if r["ranks"] == 16]' '[[null, 40.96], [null, null]]'
+    assert_output 'extrapolated /41$'
+    assert_output 'extrapolated x2\.0 /41$'
     # 2 nodes with four NICs of 12.5 GB/s: one S/B, and a ring over 16 ranks would send 15/8 of that
     assert_output 'inside +x least +origin$'
     assert_json out/records.jsonl '[round(r["least_time_ns"]) for r in d if r["ranks"] == 16]' '[524288, 21474836]'

@@ -52,6 +52,38 @@ assert_moves() {
     assert_json out/report.json 'd["answer"]["met"]' true
 }
 
+@test "messages below the smallest measured size are told apart from what lies beyond it" {
+    # aws-p4d has 8 to 32 accelerators at 1 GiB; buckets are smaller, 64 accelerators are 2 x as many
+    dpbench plan --workload resnet50 --batch-per-rank 64 --machine aws-p4d --ranks 8,64 \
+        --strategy ddp --bucket 25MiB --samples 1000000 --epochs 1 --efficiency 0.3 -o out
+    assert_exit 0
+    assert_json out/report.json '[o["extrapolated_by"] for o in d["options"]]' '[1.0, 2.0]'
+    assert_json out/report.json 'all(o["extrapolated_below"] > 1000 for o in d["options"])' true
+    grep -Eq '^- aws-p4d: network times are extrapolated, up to x2 beyond what was measured\.$' out/report.md
+    grep -Eq '^- aws-p4d: messages are as small as 1/[0-9]+ of the smallest size that was measured;' out/report.md
+    grep -Eq '^\| aws-p4d .*\| 8 \|.*\| /[0-9]+ \|$' out/report.md
+    grep -Eq '^\| aws-p4d .*\| 64 \|.*\| x2\.0 /[0-9]+ \|$' out/report.md
+    dpbench "${plan[@]}" --deadline 10min -o near
+    assert_exit 0
+    grep -Eq '^\| dgx-a100 .*\| no \|$' near/report.md
+}
+
+@test "plots have the targets as lines with a name and a value, within their axes" {
+    dpbench "${plan[@]}" --deadline 10min --budget 3000USD --price 2.95USD/h@2026-11-30 -o out
+    assert_exit 0
+    grep -q "10 with lines .* title 'deadline: 10 minutes'" out/plots/time.gp
+    grep -q "3000 with lines .* title 'budget: 3000 USD'" out/plots/cost.gp
+    grep -q 'deadline: 10 minutes' out/plots/time.svg
+    grep -q '>3000<\|> 3000<' out/plots/cost.svg # the axis reaches it
+}
+
+@test "a step is the mean of whole periods: local SGD averages in few of them" {
+    dpbench plan --workload cifar-resnet20 --machine dgx-a100 --ranks 8,32 --batch-per-rank 128 \
+        --strategy local-sgd --sync-every 48 --samples 50000 --epochs 200 --efficiency 0.1 -o out
+    assert_exit 0
+    assert_json out/report.json 'all(o["steps_simulated"] % 48 == 0 for o in d["options"])' true
+}
+
 @test "an option that varies is told of every row, and of the answer" {
     dpbench plan --workload bert-large --precision bf16 --strategy horovod --compression none,fp16 \
         --batch-per-rank 64 --machine dgx-a100,aws-p4d --ranks 8,32 --samples-to-quality 1e6 \

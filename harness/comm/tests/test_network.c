@@ -259,7 +259,10 @@ static void test_one_large_size_is_no_latency(void **state)
     assert_int_equal(time_of(&p4d, 16, GIB).origin, DPB_ORIGIN_MEASURED);
     const struct dpb_network_time small = time_of(&p4d, 16, GIB / 64);
     assert_int_equal(small.origin, DPB_ORIGIN_EXTRAPOLATED);
-    assert_near(small.by, 64);
+    assert_near(small.by, 1); /* nothing is beyond what was measured */
+    assert_near(small.below, 64);
+    assert_near(time_of(&p4d, 32, 4).by, 2); /* nodes only */
+    assert_near(time_of(&p4d, 32, 2 * GIB).below, 1);
     assert_near(small.ns, 60000 + (35e6 - 60000) / 64); /* beyond the floor of 2 nodes */
     /* 4 nodes: floor (1 + 2) / 2, and the rest as the ring grows */
     assert_true(time_of(&p4d, 32, GIB / 64).ns < 0.05 * time_of(&p4d, 32, GIB).ns);

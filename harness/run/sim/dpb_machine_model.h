@@ -43,7 +43,8 @@ struct dpb_model_network {
     int ranks;
     /* of all times since it was zeroed */
     double ns_of_origin[DPB_ORIGIN_ASSUMED + 1];
-    double farthest; /* extrapolation: the largest factor */
+    double farthest;    /* extrapolation: the largest factor beyond what was measured */
+    double below_least; /* ... and below the smallest size that was; both 1 or 0: nowhere */
 };
 struct dpb_sim_network dpb_model_network_services(struct dpb_model_network *network);
 

@@ -196,6 +196,7 @@ static dpb_status price(void *ctx, enum dpb_coll_kind kind, int64_t bytes, doubl
     *slowdown = time.slowdown;
     asked->ns_of_origin[time.origin] += time.ns;
     asked->farthest = fmax(asked->farthest, time.by);
+    asked->below_least = fmax(asked->below_least, time.below);
     return DPB_OK;
 }
 

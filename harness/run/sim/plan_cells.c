@@ -80,7 +80,7 @@ struct network {
         struct dpb_network_time time; /* ns as changed */
     } price[PRICES_MAX];
     int price_count;
-    double origin_ns[4], extrapolated;
+    double origin_ns[4], extrapolated_by, extrapolated_below;
 };
 
 /* A collective's time is that of a very small one, and what the bytes add. */
@@ -124,7 +124,8 @@ static dpb_status price(void *ctx, enum dpb_coll_kind kind, int64_t bytes, doubl
         }
     }
     network->origin_ns[time.origin] += time.ns;
-    network->extrapolated = fmax(network->extrapolated, time.by);
+    network->extrapolated_by = fmax(network->extrapolated_by, time.by);
+    network->extrapolated_below = fmax(network->extrapolated_below, time.below);
     *alone_ns = time.ns;
     *compute_slowdown = time.compute_slowdown;
     *slowdown = time.slowdown;
@@ -171,6 +172,12 @@ static dpb_status period_of(const struct plan_simulation *simulation,
     return messages ? DPB_OK : no_memory();
 }
 
+/* At least `steps` of them: a part of a period has too many or too few of its rare messages. */
+static int64_t whole_periods(int64_t steps, int64_t period)
+{
+    return steps > period ? (steps + period - 1) / period * period : period;
+}
+
 static dpb_status run_steps(dpb_sim_step *sim, int64_t count, struct plan_times *times)
 {
     struct dpb_sim_step_times step;
@@ -194,7 +201,8 @@ dpb_status plan_simulate(const struct plan_simulation *simulation, struct plan_t
     struct network network = {
             .model = {.network = &machine->model.network, .ranks = simulation->ranks},
             .change = simulation->network,
-            .extrapolated = 1};
+            .extrapolated_by = 1,
+            .extrapolated_below = 1};
     struct dpb_optimizer_config optimizer;
     struct dpb_step_shape shape;
     struct dpb_sim_step_config config = {
@@ -216,20 +224,20 @@ dpb_status plan_simulate(const struct plan_simulation *simulation, struct plan_t
             .fused_optimizer = is_gpu,
     };
     dpb_sim_step *sim;
-    int64_t steps = simulation->steps;
+    int64_t period;
 
     dpb_step_shape_of(question->registry, simulation->config, &optimizer, &shape);
     shape.ranks = simulation->ranks;
     shape.ranks_per_node = config.ranks_per_node;
     config.optimizer = optimizer;
     DPB_TRY(plan_schedule_get(simulation->schedules, e->batch_per_rank, &config.schedule));
-    if (steps == 0)
-        DPB_TRY(period_of(simulation, &shape, &steps));
+    DPB_TRY(period_of(simulation, &shape, &period));
     DPB_TRY(dpb_sim_step_open(&config, &sim));
-    const dpb_status st = run_steps(sim, steps, times);
+    const dpb_status st = run_steps(sim, whole_periods(simulation->steps, period), times);
     dpb_sim_step_close(sim);
     for (int o = 0; o < 4; o++)
         times->origin_ns[o] = network.origin_ns[o];
-    times->extrapolated = network.extrapolated;
+    times->extrapolated_by = network.extrapolated_by;
+    times->extrapolated_below = network.extrapolated_below;
     return st;
 }

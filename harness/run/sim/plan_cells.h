@@ -40,14 +40,15 @@ struct plan_simulation {
     int64_t steps; /* measured; 0: one period of the strategy */
 };
 
-#define PLAN_STEPS_MAX 256
+#define PLAN_STEPS_MAX 256 /* those of plan_noisy_steps() and the longest period */
 
 struct plan_times {
     double step_ns[PLAN_STEPS_MAX];
     int64_t count;
     double mean_ns;
     double origin_ns[4]; /* network times by enum dpb_network_origin */
-    double extrapolated; /* the largest factor, at least 1 */
+    /* the largest factors, at least 1: beyond what was measured, below the smallest size of it */
+    double extrapolated_by, extrapolated_below;
 };
 
 /* The two steps in which plans settle are not measured. */

@@ -199,7 +199,8 @@ static void take_origins(const struct plan_times *times, struct dpb_capacity_opt
         sum_ns += times->origin_ns[o];
     for (int o = 0; o < 4; o++)
         option->origin_share[o] = sum_ns > 0 ? times->origin_ns[o] / sum_ns : 0;
-    option->extrapolated = times->extrapolated;
+    option->extrapolated_by = times->extrapolated_by;
+    option->extrapolated_below = times->extrapolated_below;
 }
 
 /* What computing takes of `still_ns`, a step on a free network: as one accelerator with the largest

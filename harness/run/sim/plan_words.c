@@ -378,14 +378,15 @@ static void warn_of_counts(const struct plan_run *run, int m)
     const struct plan_machine *machine = &run->question.machines[m];
     const int most = most_nodes_measured(&machine->machine);
     struct dpb_str counts = {0};
-    double farthest = 1;
+    double beyond = 1, below = 1;
 
     for (int i = 0; i < run->option_count; i++) {
         const struct dpb_capacity_option *option = &run->options[i];
 
         if (option->machine_index != m || option->accelerators < 2)
             continue;
-        farthest = fmax(farthest, option->extrapolated);
+        beyond = fmax(beyond, option->extrapolated_by);
+        below = fmax(below, option->extrapolated_below);
         if (!curve_of(&machine->machine, option->accelerators))
             dpb_str_appendf(&counts, "%s%d", counts.length ? ", " : "", option->accelerators);
     }
@@ -396,11 +397,16 @@ static void warn_of_counts(const struct plan_run *run, int m)
                   most > 1   ? "taken from other numbers of nodes"
                   : most > 0 ? "closed forms with assumed shares, where there are several nodes"
                              : "closed forms with assumed shares");
-    if (farthest > 1)
+    if (beyond > 1)
         plan_warn(&run->question,
                   "%s: network times are extrapolated, up to x%.3g beyond what was "
                   "measured.",
-                  machine->machine.name, farthest);
+                  machine->machine.name, beyond);
+    if (below > 1)
+        plan_warn(&run->question,
+                  "%s: messages are as small as 1/%.0f of the smallest size that was measured; "
+                  "their times lie between the shortest of a collective and that size's.",
+                  machine->machine.name, below);
     dpb_str_release(&counts);
 }
 

@@ -249,7 +249,11 @@ static void put_network(const struct sim_run *run, dpb_json *simulation)
     if (run->network.farthest > 1)
         dpb_json_set_real(network, "extrapolated_by", run->network.farthest);
     else
-        dpb_json_set_absent(network, "extrapolated_by", "nothing was extrapolated");
+        dpb_json_set_absent(network, "extrapolated_by", "nothing is beyond what was measured");
+    if (run->network.below_least > 1)
+        dpb_json_set_real(network, "extrapolated_below", run->network.below_least);
+    else
+        dpb_json_set_absent(network, "extrapolated_below", "nothing is below what was measured");
     dpb_json_set(simulation, "network", network);
 }
 
@@ -342,6 +346,22 @@ static void warn(dpb_json *warnings, const char *format, ...)
     dpb_json_append(warnings, dpb_json_string(text));
 }
 
+static void warn_of_extrapolation(const struct sim_run *run, dpb_json *warnings)
+{
+    const double beyond = run->network.farthest, below = run->network.below_least;
+    char text[160] = "";
+    size_t at = 0;
+
+    if (beyond > 1)
+        at = (size_t)snprintf(text, sizeof(text), ", up to %.3g times beyond what was measured",
+                              beyond);
+    if (below > 1)
+        snprintf(text + at, sizeof(text) - at, "%s down to 1/%.0f of the smallest size that was",
+                 at ? " and" : ",", below);
+    warn(warnings, "%.0f %% of the network's time is extrapolated%s",
+         100 * share_of(run, DPB_ORIGIN_EXTRAPOLATED), text);
+}
+
 static void put_warnings(const struct sim_run *run, dpb_json *json)
 {
     const struct sim_cell *cell = &run->cell;
@@ -350,10 +370,7 @@ static void put_warnings(const struct sim_run *run, dpb_json *json)
     if (!cell->has_machine && cell->e->ranks > 1)
         warn(warnings, "simulated on an ideal network: no --machine says what joins the ranks");
     if (share_of(run, DPB_ORIGIN_EXTRAPOLATED) > MUCH)
-        warn(warnings,
-             "%.0f %% of the network's time is extrapolated, up to %.3g times beyond what was "
-             "measured",
-             100 * share_of(run, DPB_ORIGIN_EXTRAPOLATED), run->network.farthest);
+        warn_of_extrapolation(run, warnings);
     if (share_of(run, DPB_ORIGIN_ASSUMED) > MUCH)
         warn(warnings,
              "%.0f %% of the network's time comes from formulas with assumed figures: the machine "
