@@ -17,9 +17,12 @@
 #include "dpb_summary.h"
 #include "dpb_text_table.h"
 #include "dpb_tune.h"
+#include "dpb_units.h"
 
 #define TUNE_FILE   "tune.json"
 #define COLUMNS_MAX (DPB_TUNE_KNOBS_MAX + 5)
+
+#define FIRST_BUCKET "first-bucket"
 
 struct tune_options {
     struct dpb_crew_options crew;
@@ -65,13 +68,43 @@ static struct dpb_str *next_cell(struct cells *cells)
     return &cells->text[cells->count++];
 }
 
+/* A setting, and what "auto" stands for: the default's first bucket is another one than that of a
+ * --bucket that is given, of whatever size. */
+static void append_setting(const struct dpb_tune *tune, int cell, const char *knob,
+                           struct dpb_str *out)
+{
+    const int64_t first_bytes = tune->candidates[cell].first_bucket_bytes;
+    char size[DPB_UNIT_TEXT_BYTES];
+
+    if (dpb_config_text(tune->plan.cells[cell].config, knob, out) < 0) {
+        dpb_str_append(out, "-");
+    } else if (strcmp(knob, FIRST_BUCKET) == 0 && !out->failed && strcmp(out->text, "auto") == 0) {
+        dpb_format_size(first_bytes, size, sizeof(size));
+        dpb_str_appendf(out, ": %s", size);
+    }
+}
+
+/* Is the first bucket, which is not tuned, still another one in some candidate? */
+static bool first_bucket_differs(const struct dpb_tune *tune)
+{
+    bool differs = false;
+
+    for (size_t k = 0; k < tune->knob_count; k++)
+        if (strcmp(tune->knobs[k], FIRST_BUCKET) == 0)
+            return false;
+    for (size_t c = 1; c < tune->plan.cell_count; c++)
+        differs |= tune->candidates[c].first_bucket_bytes != tune->candidates[0].first_bucket_bytes;
+    return differs;
+}
+
 static void candidate_cells(const struct dpb_tune *tune, int cell, struct cells *cells)
 {
     const struct dpb_tune_candidate *candidate = &tune->candidates[cell];
 
     for (size_t k = 0; k < tune->knob_count; k++)
-        if (dpb_config_text(tune->plan.cells[cell].config, tune->knobs[k], next_cell(cells)) < 0)
-            dpb_str_append(&cells->text[cells->count - 1], "-");
+        append_setting(tune, cell, tune->knobs[k], next_cell(cells));
+    if (first_bucket_differs(tune))
+        append_setting(tune, cell, FIRST_BUCKET, next_cell(cells));
     dpb_str_appendf(next_cell(cells), "%d", candidate->rounds);
     if (isfinite(candidate->score_ns))
         dpb_str_appendf(next_cell(cells), "%.3f", candidate->score_ns / 1e6);
@@ -114,6 +147,8 @@ static dpb_status print_candidates(const struct dpb_tune *tune)
 
     for (size_t k = 0; k < tune->knob_count; k++)
         columns[count++] = (struct dpb_text_column){tune->knobs[k], DPB_TEXT_NUMBER};
+    if (first_bucket_differs(tune))
+        columns[count++] = (struct dpb_text_column){FIRST_BUCKET, DPB_TEXT_NUMBER};
     columns[count++] = (struct dpb_text_column){"rounds", DPB_TEXT_NUMBER};
     columns[count++] = (struct dpb_text_column){"step ms", DPB_TEXT_NUMBER};
     columns[count++] = (struct dpb_text_column){"default/this", DPB_TEXT_NUMBER};

@@ -38,10 +38,11 @@ struct dpb_tune_input {
 };
 
 struct dpb_tune_candidate {
-    int rounds;           /* of halving in which it was launched */
-    int launches;         /* that are ok, those of the comparison included */
-    double step_ns;       /* geometric mean of their median steps; NaN without any */
-    double score_ns;      /* the same of the rounds alone */
+    int rounds;                 /* of halving in which it was launched */
+    int launches;               /* that are ok, those of the comparison included */
+    double step_ns;             /* geometric mean of their median steps; NaN without any */
+    double score_ns;            /* the same of the rounds alone */
+    int64_t first_bucket_bytes; /* what --first-bucket auto is with it; 0: its strategy has none */
     double default_ratio; /* the default's step time over its, of the rounds that both were in */
 };
 

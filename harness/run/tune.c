@@ -99,7 +99,7 @@ dpb_status dpb_tune_prepare(const struct dpb_tune_input *input, struct dpb_tune 
     for (size_t c = 0; c < tune->plan.cell_count; c++)
         tune->candidates[c] =
                 (struct dpb_tune_candidate){.step_ns = NAN, .score_ns = NAN, .default_ratio = NAN};
-    return DPB_OK;
+    return tune_first_buckets(input->registry, tune);
 }
 
 void dpb_tune_release(struct dpb_tune *tune)

@@ -220,8 +220,8 @@ static bool same_timing(const struct dpb_tune *tune, const dpb_config *a, const 
     return same;
 }
 
-/* Does a cell with the same messages at the same times stand before cell `at`? A strategy that
- * decides in the run what travels together has no plan to compare. */
+/* Does a cell with the same messages at the same times stand before cell `at`? Of a strategy that
+ * decides in the run what travels together, with the same settings. */
 static bool stands_before(const struct dpb_tune *tune, const struct dpb_explanation *explained,
                           size_t at)
 {
@@ -231,15 +231,6 @@ static bool stands_before(const struct dpb_tune *tune, const struct dpb_explanat
             dpb_explanation_is_same(&explained[i], &explained[at]))
             return true;
     return false;
-}
-
-static bool plan_decides(const struct dpb_tune *tune)
-{
-    bool any = false;
-
-    for (size_t k = 0; k < tune->knob_count; k++)
-        any |= knob_named(tune->knobs[k])->of_the_plan;
-    return any;
 }
 
 static dpb_status drop_same(const struct dpb_tune_input *input, struct dpb_tune *tune)
@@ -313,6 +304,21 @@ static dpb_status fix_ranks(const struct dpb_tune_input *input, const dpb_config
     return st;
 }
 
+dpb_status tune_first_buckets(const struct dpb_registry *registry, struct dpb_tune *tune)
+{
+    for (size_t c = 0; c < tune->plan.cell_count; c++) {
+        struct dpb_explanation explained = {0};
+        const dpb_status st = dpb_explain(registry, tune->plan.cells[c].config, &explained);
+
+        if (st == DPB_OK)
+            tune->candidates[c].first_bucket_bytes =
+                    dpb_json_as_int(dpb_json_get(explained.described, "first_bucket_bytes"), 0);
+        dpb_explanation_release(&explained);
+        DPB_TRY(st);
+    }
+    return DPB_OK;
+}
+
 dpb_status tune_candidates(const struct dpb_tune_input *input, struct dpb_tune *tune)
 {
     struct dpb_settings settings = {0};
@@ -331,8 +337,7 @@ dpb_status tune_candidates(const struct dpb_tune_input *input, struct dpb_tune *
     }
     DPB_TRY_GOTO(st, plan_of(input, &settings, true, &tune->plan), out);
     DPB_TRY_GOTO(st, join(&of_default, &tune->plan), out);
-    if (plan_decides(tune))
-        st = drop_same(input, tune);
+    st = drop_same(input, tune);
 out:
     dpb_plan_release(&of_default);
     dpb_settings_release(&settings);

@@ -40,6 +40,10 @@ static dpb_json *candidate_json(const struct dpb_tune *tune, size_t cell)
     dpb_json_set_bool(json, "is_default", cell == 0);
     for (size_t k = 0; k < tune->knob_count; k++)
         set_text(json, tune->knobs[k], config, tune->knobs[k]);
+    if (candidate->first_bucket_bytes > 0)
+        dpb_json_set_int(json, "first_bucket_bytes", candidate->first_bucket_bytes);
+    else
+        dpb_json_set_absent(json, "first_bucket_bytes", "the strategy has no first bucket");
     dpb_json_set_int(json, "rounds", candidate->rounds);
     dpb_json_set_int(json, "launches", candidate->launches);
     set_measured(json, "step_ns", candidate->step_ns);

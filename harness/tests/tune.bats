@@ -15,6 +15,19 @@ unset 'tuning[2]' 'tuning[3]' # quick's workload
     assert_nothing_written
 }
 
+@test "what is the default written out is no candidate; another first bucket is told" {
+    dpbench tune --workload resnet50 --ranks 2 --strategy horovod \
+        --fusion-threshold 128MiB,64MiB --cycle-time 1ms,2ms --dry-run
+    assert_exit 0
+    assert_output '^4 candidates '
+    assert_output '^1 combinations more'
+    [ "$(grep -cE '^ *128MiB +1ms ' <<<"$output")" -eq 1 ]
+    dpbench tune --workload resnet50 --ranks 2 --bucket 25MiB,64MiB --first-bucket auto --dry-run
+    assert_exit 0
+    assert_output '^ +25MiB +auto: 1MiB .* default *$'
+    assert_output '^ +25MiB +auto: 25MiB '
+}
+
 @test "tune launches within its budget, compares in pairs, and writes a run" {
     dpbench tune "${tuning[@]}" --link 2.5Gbps,100us --budget 16 -o out
     assert_exit 0

@@ -48,6 +48,25 @@ static void test_same_messages_are_one_candidate(void **state)
     dpb_tune_release(&tune);
 }
 
+/* The default's --bucket written out has another first bucket, and says which. */
+static void test_a_bucket_that_is_given_has_another_first_bucket(void **state)
+{
+    static const char *const options[][2] = {{"workload", "cifar-resnet20"},
+                                             {"ranks", "2"},
+                                             {"bucket", "25MiB,64KiB"},
+                                             {"first-bucket", "auto"},
+                                             {NULL, NULL}};
+    struct dpb_tune tune;
+
+    (void)state;
+    assert_int_equal(prepare(options, 60, &tune), DPB_OK);
+    assert_int_equal(tune.plan.cell_count, 3);
+    assert_int_equal(tune.candidates[0].first_bucket_bytes, 1 << 20);
+    assert_int_equal(tune.candidates[1].first_bucket_bytes, 25 << 20);
+    assert_int_equal(tune.candidates[2].first_bucket_bytes, 64 << 10);
+    dpb_tune_release(&tune);
+}
+
 static int64_t launches_of_rounds(size_t candidates)
 {
     int64_t launches = 0;
@@ -144,6 +163,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
             cmocka_unit_test(test_same_messages_are_one_candidate),
+            cmocka_unit_test(test_a_bucket_that_is_given_has_another_first_bucket),
             cmocka_unit_test(test_budget),
             cmocka_unit_test(test_nothing_to_tune),
             cmocka_unit_test(test_compare),
