@@ -387,7 +387,10 @@ static void add_definitions(const char *folder, struct dpb_document *document)
             "strong scaling keeps the global batch and divides it.",
             "Throughput X(n) is all samples over all time of the timed steps, on n ranks together.",
             "Scaling efficiency is E(n) = X(n) n0 / (X(n0) n) against the baseline with n0 ranks; "
-            "1 (100 %) is ideal. Speed-up is E(n) n.",
+            "1 (100 %) is ideal. Speed-up is E(n) n. All timed steps of all repeats count; gates "
+            "and "
+            "targets take run by run without a warm-up of their own, and can differ in the third "
+            "digit.",
             "Exposed communication is communication while the rank computes nothing: what a step "
             "gets longer by. Overlapped is the rest of communication.",
             "Idle is time in which a rank neither computes nor communicates.",
@@ -459,6 +462,7 @@ void dpb_content_build(const struct dpb_summary *summary, const struct dpb_repor
                         "does not exist; report.json gives the reason of each.",
                         summary->cell_count, summary->records->count);
         take_paragraph(document, &counts);
+        dpb_content_targets(config->evidence, document);
         dpb_content_strategies(summary, document);
         dpb_content_overlap(summary, document);
     }

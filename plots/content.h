@@ -5,6 +5,7 @@
 #include "document.h"
 #include "dpb_json.h"
 #include "dpb_report.h"
+#include "dpb_targets.h"
 #include "dpb_summary.h"
 #include "plot.h"
 
@@ -17,6 +18,8 @@ void dpb_content_build(const struct dpb_summary *summary, const struct dpb_repor
 /* Its tables, in content_tables.c. */
 void dpb_content_results(const struct dpb_summary *summary, struct dpb_document *document);
 void dpb_content_overlap(const struct dpb_summary *summary, struct dpb_document *document);
+/* In content_targets.c: which targets are kept, and what shows it; NULL: none were set. */
+void dpb_content_targets(const struct dpb_evidence_table *table, struct dpb_document *document);
 /* In content_strategies.c: strategies from the fastest to the slowest, and why. */
 void dpb_content_strategies(const struct dpb_summary *summary, struct dpb_document *document);
 /* In content_tuning.c: what a strategy's autotuning has tried. */

@@ -2,6 +2,7 @@
 #ifndef DPB_GATE_REPORT_H
 #define DPB_GATE_REPORT_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
 
@@ -19,6 +20,7 @@ struct dpb_gate_outcome {
     const struct dpb_gate_report *report;
     const struct dpb_evidence_table *evidence;
     enum dpb_verdict verdict; /* over both, after --inconclusive */
+    bool inconclusive_fails;  /* --inconclusive fail: CI systems are shown what ends the gate */
 };
 
 /* Tables and notes for a terminal; `width` 0: the terminal's. */
@@ -30,7 +32,8 @@ dpb_status dpb_gate_markdown(const struct dpb_gate_outcome *outcome, size_t most
                              struct dpb_str *out);
 
 /* JUnit XML: a test case per cell and metric, and per target and cell. FAIL is <failure>, ERROR and
- * REFUSED are <error>, INCONCLUSIVE is <skipped>; advisory ones never fail. */
+ * REFUSED are <error>, INCONCLUSIVE is <skipped>, or <failure> where it fails the gate; advisory
+ * ones never fail. */
 dpb_status dpb_gate_junit(const struct dpb_gate_outcome *outcome, struct dpb_str *out);
 
 /* GitHub's workflow commands: at most 10 ::error and 10 ::warning lines, the last of either says

@@ -9,6 +9,7 @@
 #include "dpb_json.h"
 #include "dpb_status.h"
 #include "dpb_summary.h"
+#include "dpb_targets.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -17,8 +18,9 @@ extern "C" {
 struct dpb_report_config {
     const char *folder; /* written here: report.md, report.html, report.json, plots/<name>.svg */
     const char *title;  /* the run's name */
-    const dpb_json *manifest; /* of the run, or NULL; borrowed */
-    const char *gnuplot;      /* program; NULL: looked for in PATH */
+    const dpb_json *manifest;                  /* of the run, or NULL; borrowed */
+    const struct dpb_evidence_table *evidence; /* of its targets, or NULL; borrowed */
+    const char *gnuplot;                       /* program; NULL: looked for in PATH */
 };
 
 /* Paths and outcome of a report. */

@@ -5,6 +5,13 @@
 #include "dpb_units.h"
 #include "gate_view.h"
 
+/* What a verdict that gates counts as. */
+static enum dpb_verdict counted(const struct dpb_gate_outcome *outcome, enum dpb_verdict verdict)
+{
+    return verdict == DPB_VERDICT_INCONCLUSIVE && outcome->inconclusive_fails ? DPB_VERDICT_FAIL
+                                                                              : verdict;
+}
+
 /* ---- JUnit ---- */
 
 /* Length of the UTF-8 character at `text`, 0 when it is none, or one that XML 1.0 cannot hold. */
@@ -119,11 +126,13 @@ static void count_case(enum dpb_verdict verdict, struct totals *totals)
 }
 
 /* Only what gates can fail. */
-static enum dpb_verdict shown(const struct dpb_gate_finding *finding)
+static enum dpb_verdict shown(const struct dpb_gate_outcome *outcome,
+                              const struct dpb_gate_finding *finding)
 {
-    return finding->is_gating || finding->result.verdict == DPB_VERDICT_PASS
-                   ? finding->result.verdict
-                   : DPB_VERDICT_INCONCLUSIVE;
+    if (finding->is_gating)
+        return counted(outcome, finding->result.verdict);
+    return finding->result.verdict == DPB_VERDICT_PASS ? DPB_VERDICT_PASS
+                                                       : DPB_VERDICT_INCONCLUSIVE;
 }
 
 static void append_suite(struct dpb_str *out, const char *name, const struct totals *totals,
@@ -137,8 +146,9 @@ static void append_suite(struct dpb_str *out, const char *name, const struct tot
     out->failed |= cases->failed;
 }
 
-static void append_findings(struct dpb_str *out, const struct dpb_gate_report *report)
+static void append_findings(struct dpb_str *out, const struct dpb_gate_outcome *outcome)
 {
+    const struct dpb_gate_report *report = outcome->report;
     struct dpb_str cases = {0};
     struct totals totals = {0};
 
@@ -148,28 +158,30 @@ static void append_findings(struct dpb_str *out, const struct dpb_gate_report *r
 
         describe(finding, &message);
         append_case(&cases, finding->cell, finding->metric ? finding->metric->name : "cell",
-                    shown(finding), message.text ? message.text : "");
-        count_case(shown(finding), &totals);
+                    shown(outcome, finding), message.text ? message.text : "");
+        count_case(shown(outcome, finding), &totals);
         dpb_str_release(&message);
     }
     append_suite(out, "dpbench gate", &totals, &cases);
     dpb_str_release(&cases);
 }
 
-static void append_targets(struct dpb_str *out, const struct dpb_evidence_table *table)
+static void append_targets(struct dpb_str *out, const struct dpb_gate_outcome *outcome)
 {
+    const struct dpb_evidence_table *table = outcome->evidence;
     struct dpb_str cases = {0};
     struct totals totals = {0};
 
     for (size_t i = 0; i < table->count; i++) {
         const struct dpb_evidence *evidence = &table->items[i];
+        const enum dpb_verdict verdict = counted(outcome, evidence->verdict);
         struct dpb_str message = {0}, name = {0};
 
         describe_evidence(evidence, &message);
         dpb_str_appendf(&name, "%s %s", evidence->target->name, evidence->target->text);
-        append_case(&cases, evidence->cell, name.text ? name.text : "", evidence->verdict,
+        append_case(&cases, evidence->cell, name.text ? name.text : "", verdict,
                     message.text ? message.text : "");
-        count_case(evidence->verdict, &totals);
+        count_case(verdict, &totals);
         dpb_str_release(&message);
         dpb_str_release(&name);
     }
@@ -181,9 +193,9 @@ dpb_status dpb_gate_junit(const struct dpb_gate_outcome *outcome, struct dpb_str
 {
     dpb_str_append(out, "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites>\n");
     if (outcome->report)
-        append_findings(out, outcome->report);
+        append_findings(out, outcome);
     if (outcome->evidence)
-        append_targets(out, outcome->evidence);
+        append_targets(out, outcome);
     dpb_str_append(out, "</testsuites>\n");
     return out->failed ? DPB_ERR_NO_MEMORY : DPB_OK;
 }
@@ -234,12 +246,14 @@ static int line_kind(enum dpb_verdict verdict, bool gating)
     return gating && verdict != DPB_VERDICT_INCONCLUSIVE ? 0 : 1;
 }
 
-static void github_findings(struct dpb_str *out, const struct dpb_gate_report *report,
+static void github_findings(struct dpb_str *out, const struct dpb_gate_outcome *outcome,
                             struct lines lines[2], bool count_only)
 {
+    const struct dpb_gate_report *report = outcome->report;
+
     for (size_t i = 0; report && i < report->finding_count; i++) {
         const struct dpb_gate_finding *finding = &report->findings[i];
-        const int kind = line_kind(finding->result.verdict, finding->is_gating);
+        const int kind = line_kind(counted(outcome, finding->result.verdict), finding->is_gating);
         struct dpb_str message = {0}, where = {0};
 
         if (kind < 0)
@@ -257,11 +271,13 @@ static void github_findings(struct dpb_str *out, const struct dpb_gate_report *r
     }
 }
 
-static void github_targets(struct dpb_str *out, const struct dpb_evidence_table *table,
+static void github_targets(struct dpb_str *out, const struct dpb_gate_outcome *outcome,
                            struct lines lines[2], bool count_only)
 {
+    const struct dpb_evidence_table *table = outcome->evidence;
+
     for (size_t i = 0; table && i < table->count; i++) {
-        const int kind = line_kind(table->items[i].verdict, true);
+        const int kind = line_kind(counted(outcome, table->items[i].verdict), true);
         struct dpb_str message = {0};
 
         if (kind < 0)
@@ -280,8 +296,8 @@ dpb_status dpb_gate_github(const struct dpb_gate_outcome *outcome, struct dpb_st
     struct lines lines[2] = {{"error", 0, 0}, {"warning", 0, 0}};
 
     for (int pass = 0; pass < 2; pass++) {
-        github_targets(out, outcome->evidence, lines, pass == 0);
-        github_findings(out, outcome->report, lines, pass == 0);
+        github_targets(out, outcome, lines, pass == 0);
+        github_findings(out, outcome, lines, pass == 0);
     }
     return out->failed ? DPB_ERR_NO_MEMORY : DPB_OK;
 }

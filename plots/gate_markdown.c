@@ -141,6 +141,8 @@ static void append_targets(struct dpb_str *out, const struct dpb_evidence_table 
     }
     if (omitted > 0)
         dpb_str_appendf(out, "\n%zu rows are left out, the best ones.\n", omitted);
+    if (gate_view_has_efficiency(table))
+        dpb_str_append(out, "\n" GATE_VIEW_EFFICIENCY "\n");
 }
 
 static void append_counts(struct dpb_str *out, const struct dpb_gate_report *report)

@@ -177,6 +177,8 @@ dpb_status dpb_gate_print(const struct dpb_gate_outcome *outcome, FILE *out, int
     if (outcome->evidence) {
         fprintf(out, "%stargets\n", report ? "\n" : "");
         DPB_TRY(print_evidence(outcome->evidence, out, width));
+        if (gate_view_has_efficiency(outcome->evidence))
+            fprintf(out, "%s\n", GATE_VIEW_EFFICIENCY);
     }
     fprintf(out, "%s\n", dpb_verdict_text(outcome->verdict));
     return DPB_OK;

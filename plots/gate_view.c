@@ -96,6 +96,14 @@ void gate_view_bounds(const struct dpb_evidence *evidence, char text[GATE_VIEW_B
         snprintf(text, GATE_VIEW_BYTES, "%s", DPB_VIEW_ABSENT);
 }
 
+bool gate_view_has_efficiency(const struct dpb_evidence_table *table)
+{
+    for (size_t i = 0; i < table->count; i++)
+        if (strcmp(table->items[i].target->metric, "efficiency") == 0)
+            return true;
+    return false;
+}
+
 const char *gate_view_verdict(const struct dpb_gate_finding *finding)
 {
     static const char *const advisory[] = {

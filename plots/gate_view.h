@@ -21,6 +21,12 @@ struct gate_view_finding {
 };
 void gate_view_finding(const struct dpb_gate_finding *finding, struct gate_view_finding *view);
 
+/* Which of the two efficiencies a gate's is; whoever shows one says so. */
+#define GATE_VIEW_EFFICIENCY                                                                       \
+    "Efficiency here is the mean over runs, run i over run i of the cell with the fewest ranks, "  \
+    "without the gate's warm-up; the report's takes all timed steps together."
+bool gate_view_has_efficiency(const struct dpb_evidence_table *table);
+
 /* "[0.91, 0.95]" of evidence, "-" when there is none */
 void gate_view_bounds(const struct dpb_evidence *evidence, char text[GATE_VIEW_BYTES]);
 /* "PASS", "FAIL (advisory)" */

@@ -59,6 +59,10 @@ static dpb_status write_json(const struct dpb_summary *summary,
 
     dpb_json_set_string(json, "title", config->title);
     dpb_json_set(json, "notes", dpb_json_copy(notes));
+    if (config->evidence)
+        dpb_json_set(json, "targets", dpb_evidence_json(config->evidence));
+    else
+        dpb_json_set_absent(json, "targets", "the run has none, or is not complete");
     st = path && dpb_json_ok(json) ? dpb_json_write_file(json, path) : no_memory(config->folder);
     dpb_json_free(json);
     free(path);

@@ -40,14 +40,23 @@ dpb_status dpb_file_read_most(const char *path, size_t most_bytes, struct dpb_st
  * same folder, write, fsync, rename. Errors (full disk, read-only) are logged with the path. */
 dpb_status dpb_file_write_atomic(const char *path, const void *bytes, size_t count);
 
+/* Could dpb_file_write_atomic() write `path` now? Tried with an empty file beside it, which is
+ * removed again: for whoever measures for hours first. DPB_ERR_IO, logged as there. */
+dpb_status dpb_file_check(const char *path);
+
+/* The same of dpb_mkdir_p() and files in the folder: the nearest folder that is there is tried, and
+ * none is made. DPB_ERR_IO, logged. */
+dpb_status dpb_folder_check(const char *path);
+
 /* Create a folder and its parents (mode 0777 & ~umask); an existing folder is fine. Logged. */
 dpb_status dpb_mkdir_p(const char *path);
 
 /* "a/b" from "a" and "b" into a fresh string; caller frees. NULL when out of memory. */
 char *dpb_path_join(const char *folder, const char *name);
 
-/* The candidate nearest to `word` by edit distance (optimal string alignment), or NULL when none is
- * near enough to suggest (distance above max(2, length/3)). */
+/* The candidate nearest to `word` by edit distance (optimal string alignment, at most length/4);
+ * else one that begins `word`, or that it begins, from 3 letters on; else the nearest one of at
+ * most max(2, length/3); else NULL. */
 const char *dpb_suggest(const char *word, const char *const *candidates, size_t count);
 
 /* Write `text` for a POSIX shell into `out`, quoted only where needed. */

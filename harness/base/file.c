@@ -125,24 +125,27 @@ static void sync_folder(const char *path)
     free(copy);
 }
 
+/* Open a new file beside `target`; 0 or an errno. The caller releases `temporary` in every case. */
+static int open_beside(const char *target, struct dpb_str *temporary, int *fd)
+{
+    static atomic_uint serial;
+
+    /* Not mkstemp: its mode 0600 would stay with the file, and the umask cannot be read safely. */
+    dpb_str_appendf(temporary, "%s.tmp-%ld-%u", target, (long)getpid(),
+                    atomic_fetch_add(&serial, 1));
+    if (temporary->failed)
+        return ENOMEM;
+    *fd = open(temporary->text, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    return *fd < 0 ? errno : 0;
+}
+
 /* Write beside `target` and rename over it. */
 static int replace_file(const char *target, const void *bytes, size_t count)
 {
-    static atomic_uint serial;
     struct dpb_str temporary = {0};
-    int fd, error;
+    int fd, error = open_beside(target, &temporary, &fd);
 
-    /* Not mkstemp: its mode 0600 would stay with the file, and the umask cannot be read safely. */
-    dpb_str_appendf(&temporary, "%s.tmp-%ld-%u", target, (long)getpid(),
-                    atomic_fetch_add(&serial, 1));
-    if (temporary.failed) {
-        dpb_str_release(&temporary);
-        return ENOMEM;
-    }
-    fd = open(temporary.text, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    if (fd < 0) {
-        error = errno;
-    } else {
+    if (!error) {
         error = write_sync_close(fd, bytes, count, true);
         if (!error && rename(temporary.text, target) != 0)
             error = errno;
@@ -179,6 +182,83 @@ dpb_status dpb_file_write_atomic(const char *path, const void *bytes, size_t cou
     return error ? cannot_write(path, error) : DPB_OK;
 }
 
+/* A new file beside `target`, and away with it. */
+static int try_beside(const char *target)
+{
+    struct dpb_str temporary = {0};
+    int fd, error = open_beside(target, &temporary, &fd);
+
+    if (!error) {
+        close(fd);
+        unlink(temporary.text);
+    }
+    dpb_str_release(&temporary);
+    return error;
+}
+
+dpb_status dpb_file_check(const char *path)
+{
+    struct stat info;
+    int error = 0;
+
+    if (stat(path, &info) != 0) {
+        error = errno == ENOENT ? try_beside(path) : errno;
+    } else if (S_ISREG(info.st_mode)) {
+        char *target = realpath(path, NULL);
+
+        error = target ? try_beside(target) : errno;
+        free(target);
+    } else if (S_ISDIR(info.st_mode)) {
+        error = EISDIR;
+    } else if (access(path, W_OK) != 0) {
+        error = errno;
+    }
+    return error ? cannot_write(path, error) : DPB_OK;
+}
+
+static dpb_status cannot_create(const char *path, int error)
+{
+    dpb_error("cannot create the folder \"%s\": %s", path, strerror(error));
+    dpb_log_hint("choose another folder, for example with -o");
+    return error == ENOMEM ? DPB_ERR_NO_MEMORY : DPB_ERR_IO;
+}
+
+/* The nearest folder above `path` that is there, or `path`; 0 or an errno. Caller frees `found`. */
+static int nearest_folder(const char *path, char **found)
+{
+    char *there = strdup(path);
+    struct stat info;
+
+    while (there && stat(there, &info) != 0) {
+        const int error = errno;
+
+        if (error != ENOENT) {
+            free(there);
+            return error;
+        }
+        char *above = strdup(dirname(there));
+
+        free(there);
+        there = above;
+    }
+    *found = there;
+    return there ? 0 : ENOMEM;
+}
+
+dpb_status dpb_folder_check(const char *path)
+{
+    char *folder = NULL, *name = NULL;
+    int error = path[0] ? nearest_folder(path, &folder) : ENOENT;
+
+    if (!error) {
+        name = dpb_path_join(folder, "check");
+        error = name ? try_beside(name) : ENOMEM;
+    }
+    free(name);
+    free(folder);
+    return error ? cannot_create(path, error) : DPB_OK;
+}
+
 dpb_status dpb_mkdir_p(const char *path)
 {
     char *partial = strdup(path);
@@ -208,12 +288,7 @@ dpb_status dpb_mkdir_p(const char *path)
         end[1] = kept;
     }
     free(partial);
-    if (error) {
-        dpb_error("cannot create the folder \"%s\": %s", path, strerror(error));
-        dpb_log_hint("choose another folder, for example with -o");
-        return error == ENOMEM ? DPB_ERR_NO_MEMORY : DPB_ERR_IO;
-    }
-    return DPB_OK;
+    return error ? cannot_create(path, error) : DPB_OK;
 }
 
 char *dpb_path_join(const char *folder, const char *name)

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "c_locale.h"
 
@@ -116,6 +117,32 @@ static size_t edit_distance(const char *a, size_t a_length, const char *b, size_
     return above[b_length];
 }
 
+#define BEGINNING_LEAST 3 /* letters that tell something of a word */
+#define BEGINNING_OVER  4 /* "outfile" is "out" rather than "hostfile": 2 of 7 letters differ */
+
+/* "out" of "output-folder", "batch-per-rank" of "batch": the candidate with the longest beginning
+ * in common, where that is all of the candidate or all of the word; of several the shortest. */
+static const char *suggest_by_beginning(const char *word, const char *const *candidates,
+                                        size_t count)
+{
+    const size_t length = strlen(word);
+    const char *best = NULL;
+    size_t best_common = 0;
+
+    for (size_t i = 0; i < count; i++) {
+        const size_t other = strlen(candidates[i]);
+        const size_t common = other < length ? other : length;
+
+        if (common < BEGINNING_LEAST || strncasecmp(word, candidates[i], common) != 0)
+            continue;
+        if (common > best_common || (common == best_common && other < strlen(best))) {
+            best = candidates[i];
+            best_common = common;
+        }
+    }
+    return best;
+}
+
 const char *dpb_suggest(const char *word, const char *const *candidates, size_t count)
 {
     size_t length = strlen(word);
@@ -143,7 +170,10 @@ const char *dpb_suggest(const char *word, const char *const *candidates, size_t 
             best = candidates[i];
         }
     }
-    return best;
+    if (best && BEGINNING_OVER * best_distance <= length)
+        return best;
+    const char *same = suggest_by_beginning(word, candidates, count);
+    return same ? same : best;
 }
 
 void dpb_shell_quote(const char *text, struct dpb_str *out)

@@ -285,6 +285,17 @@ static dpb_status write_json(const char *path, const struct dpb_gate_outcome *ou
     return st;
 }
 
+/* Before anything is measured or compared. */
+static dpb_status check_outputs(const struct gate_options *o)
+{
+    const char *const paths[] = {o->json, o->junit, o->markdown, o->prometheus};
+
+    for (size_t i = 0; i < sizeof(paths) / sizeof(paths[0]); i++)
+        if (paths[i][0])
+            DPB_TRY(dpb_file_check(paths[i]));
+    return DPB_OK;
+}
+
 /* All of them, also when one cannot be written. */
 static dpb_status write_outputs(const struct gate_options *o,
                                 const struct dpb_gate_outcome *outcome)
@@ -432,6 +443,7 @@ static dpb_status decide(struct deciding *d)
         outcome.verdict = d->has_baseline ? worse_of(outcome.verdict, d->evidence.verdict)
                                           : d->evidence.verdict;
     }
+    outcome.inconclusive_fails = o->inconclusive == INCONCLUSIVE_FAIL;
     outcome.verdict = resolve(outcome.verdict, o->inconclusive);
     DPB_TRY(write_outputs(o, &outcome));
     return status_of(outcome.verdict);
@@ -784,6 +796,7 @@ static dpb_status run(const struct dpb_registry *registry, const struct dpb_comm
     const char *word = line->arguments[0];
 
     (void)registry;
+    DPB_TRY(check_outputs(o));
     if (strcmp(word, "measure") == 0)
         return measure(line, o);
     if (strcmp(word, "plan") == 0)

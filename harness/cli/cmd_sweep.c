@@ -4,7 +4,6 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <unistd.h>
 
 #include "dpb_experiment.h"
 #include "dpb_gate.h"
@@ -32,8 +31,6 @@ static const struct dpb_option_table table = {
         "command", "sweep", rows, sizeof(rows) / sizeof(rows[0]), sizeof(struct sweep_options)};
 
 /* ---- targets ---- */
-
-#define TARGETS_FILE "targets.yaml" /* in the run's folder, so that a resumed run is judged too */
 
 static dpb_status read_targets(const struct dpb_sweep_file *file, struct dpb_targets *targets)
 {
@@ -73,58 +70,22 @@ static void warn_of_few_steps(const struct dpb_targets *targets, const struct dp
     }
 }
 
-static dpb_status keep_targets(const struct dpb_sweep_file *file, const char *folder)
-{
-    struct dpb_str text = {0};
-    char *path = dpb_path_join(folder, TARGETS_FILE);
-    dpb_status st = DPB_OK;
-
-    for (size_t i = 0; i < file->target_count; i++)
-        dpb_str_appendf(&text, "%s: \"%s\"\n", file->targets[i].metric, file->targets[i].rule);
-    if (!path || text.failed)
-        st = DPB_ERR_NO_MEMORY;
-    else if (text.length > 0)
-        st = dpb_file_write_atomic(path, text.text, text.length);
-    free(path);
-    dpb_str_release(&text);
-    return st;
-}
-
-static dpb_status judge(const char *folder, const struct dpb_targets *targets, FILE *to)
-{
-    struct dpb_gate_set set = {.price = NAN};
-    struct dpb_evidence_table evidence = {0};
-    struct dpb_gate_outcome outcome = {.evidence = &evidence};
-    dpb_status st;
-
-    DPB_TRY_GOTO(st, dpb_gate_set_read(folder, DPB_GATE_SIDE_ALL, targets->price, &set), out);
-    DPB_TRY_GOTO(st, dpb_targets_judge(targets, &set, NULL, &evidence), out);
-    outcome.verdict = evidence.verdict;
-    DPB_TRY_GOTO(st, dpb_gate_print(&outcome, to, 0), out);
-    if (evidence.verdict == DPB_VERDICT_FAIL)
-        st = DPB_ERR_CHECK;
-    else if (evidence.verdict != DPB_VERDICT_PASS)
-        st = DPB_ERR_NO_DATA;
-out:
-    dpb_evidence_release(&evidence);
-    dpb_gate_set_release(&set);
-    return st;
-}
-
 /* Targets of the run, when it has any; printed beside JSON, not into it. */
 static dpb_status judge_run(const char *folder, bool json)
 {
-    struct dpb_targets targets = {.price = NAN};
-    char *path = dpb_path_join(folder, TARGETS_FILE);
-    dpb_status st = path ? DPB_OK : DPB_ERR_NO_MEMORY;
+    struct dpb_run_targets targets;
+    dpb_status st = dpb_run_targets_judge(folder, &targets);
+    const struct dpb_gate_outcome outcome = {.evidence = &targets.evidence,
+                                             .verdict = targets.evidence.verdict};
 
-    if (path && access(path, F_OK) == 0) {
-        st = dpb_targets_read(path, &targets);
-        if (st == DPB_OK)
-            st = judge(folder, &targets, json ? stderr : stdout);
-        dpb_targets_release(&targets);
+    if (st == DPB_OK && targets.are_judged) {
+        st = dpb_gate_print(&outcome, json ? stderr : stdout, 0);
+        if (outcome.verdict == DPB_VERDICT_FAIL)
+            DPB_KEEP(st, DPB_ERR_CHECK);
+        else if (outcome.verdict != DPB_VERDICT_PASS)
+            DPB_KEEP(st, DPB_ERR_NO_DATA);
     }
-    free(path);
+    dpb_run_targets_release(&targets);
     return st;
 }
 
@@ -212,7 +173,7 @@ static dpb_status run(const struct dpb_registry *registry, const struct dpb_comm
     }
     DPB_TRY_GOTO(st, dpb_driver_preflight(registry, &plan, crew), out);
     DPB_TRY_GOTO(st, dpb_run_folder_new(o->out[0] ? o->out : NULL, plan.name, &folder), out);
-    DPB_TRY_GOTO(st, keep_targets(&file, folder), out);
+    DPB_TRY_GOTO(st, dpb_run_targets_keep(folder, &file), out);
     dpb_info("%zu cells, %lld repeats, %zu launches, into %s", plan.cell_count,
              (long long)plan.repeats, plan.launch_count, folder);
     struct dpb_execute_config execute = {

@@ -14,6 +14,7 @@
 #include "dpb_run_folder.h"
 #include "dpb_status.h"
 #include "dpb_sweep_file.h"
+#include "dpb_targets.h"
 
 /* A verb: how it is parsed, and what it does. Returns the status that ends the program. */
 struct dpb_verb {
@@ -94,6 +95,18 @@ dpb_status dpb_execute(const struct dpb_execute_config *config);
  * first run's, and print the table, or JSON. */
 dpb_status dpb_report_folders(const char *const *folders, size_t count, const char *out_folder,
                               bool json);
+
+/* Targets of a sweep, kept in its folder. */
+dpb_status dpb_run_targets_keep(const char *folder, const struct dpb_sweep_file *file);
+
+struct dpb_run_targets {
+    bool are_judged; /* false: the run has none */
+    struct dpb_targets targets;
+    struct dpb_evidence_table evidence; /* borrows from `targets` */
+};
+/* What the records of a run say of its targets. Errors are logged. Release in every case. */
+dpb_status dpb_run_targets_judge(const char *folder, struct dpb_run_targets *targets);
+void dpb_run_targets_release(struct dpb_run_targets *targets);
 
 /* Print what a plan would run, as text or JSON. */
 dpb_status dpb_plan_print(const struct dpb_plan *plan, bool json);

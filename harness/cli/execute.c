@@ -49,6 +49,14 @@ static char *folder_of(const char *run)
     return strdup(".");
 }
 
+/* Has everything been launched that should be? Else its targets are not to be judged. */
+static bool is_complete(const dpb_json *manifest)
+{
+    const char *state = dpb_json_as_string(dpb_json_get(manifest, "state"), "");
+
+    return strcmp(state, "complete") == 0 || strcmp(state, "failed") == 0;
+}
+
 static void hint_resume(const char *when, const char *folder, const char *options)
 {
     struct dpb_str command = {0};
@@ -62,9 +70,10 @@ dpb_status dpb_report_folders(const char *const *folders, size_t count, const ch
 {
     struct dpb_records records = {0};
     struct dpb_summary summary = {0};
+    struct dpb_run_targets targets = {0};
     dpb_json *manifest = NULL;
     char *first_folder = folder_of(folders[0]);
-    dpb_status st = first_folder ? DPB_OK : DPB_ERR_NO_MEMORY, data = DPB_OK;
+    dpb_status st = first_folder ? DPB_OK : DPB_ERR_NO_MEMORY, data = DPB_OK, judged = DPB_OK;
     DPB_TRY_GOTO(st, st, out);
     for (size_t i = 0; i < count; i++)
         DPB_TRY_GOTO(st, dpb_records_read(folders[i], &records), out);
@@ -81,10 +90,13 @@ dpb_status dpb_report_folders(const char *const *folders, size_t count, const ch
         hint_resume("if it died, ", first_folder,
                     dpb_json_as_string(dpb_json_path(manifest, "launcher/options"), ""));
     }
+    if (is_complete(manifest))
+        judged = dpb_run_targets_judge(first_folder, &targets);
     struct dpb_report_config config = {
             .folder = out_folder ? out_folder : first_folder,
             .title = dpb_json_as_string(dpb_json_path(manifest, "plan/name"), "dpbench"),
             .manifest = manifest,
+            .evidence = targets.are_judged ? &targets.evidence : NULL,
     };
     struct dpb_report_result result = {0};
     /* A full disk is no reason to keep the table back. */
@@ -99,11 +111,13 @@ dpb_status dpb_report_folders(const char *const *folders, size_t count, const ch
         dpb_info("report: %s", result.html_path);
         dpb_info("        %s", result.markdown_path);
     }
+    DPB_KEEP(st, judged);
     DPB_TRY_GOTO(st, st, out);
     st = data; /* a report of failures only is no success */
 out:
     free(first_folder);
     dpb_json_free(manifest);
+    dpb_run_targets_release(&targets);
     dpb_summary_release(&summary);
     dpb_records_release(&records);
     return st;

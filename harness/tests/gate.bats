@@ -76,10 +76,16 @@ real() {
     dpbench gate b --baseline a
     assert_exit 5
     assert_output '^INCONCLUSIVE$'
-    dpbench gate b --baseline a --inconclusive fail
+    dpbench gate b --baseline a --inconclusive fail --junit r.xml --github
     assert_exit 1
-    dpbench gate b --baseline a --inconclusive pass
+    # what ends the gate is red in a CI system, too
+    assert_output '^::error title=dpbench gate::.*INCONCLUSIVE'
+    grep -Eq '<testsuite name="dpbench gate" tests="[0-9]+" failures="[1-9][0-9]*" errors="0"' r.xml
+    grep -q '<failure message="INCONCLUSIVE' r.xml
+    dpbench gate b --baseline a --inconclusive pass --junit r.xml --github
     assert_exit 0
+    refute_output '^::error'
+    grep -q 'failures="0" errors="0"' r.xml
 }
 
 @test "no baseline, no sides, a baseline that is not there, the run itself: never a pass" {
@@ -298,7 +304,7 @@ assert len(open("r.md", "rb").read()) <= 65536
     assert_exit 2
     assert_output '"m" already holds a run'
     kill -TERM "$background"
-    finish_dpbench 30 || {
+    finish_dpbench || {
         kill -KILL "$launch"
         return 1
     }

@@ -333,6 +333,15 @@ END
     dpbench sweep sweep.yaml -o kept
     assert_exit 0
     assert_output '^PASS  *step-time-median'
+    # the evidence is in the report, too, and in one that is made again
+    dpbench report kept -o again
+    for at in kept again; do
+        grep -q '<h2>Targets: PASS</h2>' $at/report.html
+        grep -q '<td class="s">step-time-median</td>' $at/report.html
+        grep -Eq '^\| PASS \| step-time-median \| .*10s \| ' $at/report.md
+        assert_json $at/report.json '[(t["metric"], t["verdict"], len(t["records_sha256"])) for t in d["targets"]]' \
+            '[["step-time-median", "PASS", 3], ["loss", "PASS", 3]]'
+    done
     # The loss is the same in every repeat; of times that differ much a target cannot be told broken.
     sed -i 's/<= 100"/<= 0.001"/' sweep.yaml
     dpbench sweep sweep.yaml -o broken
@@ -340,6 +349,26 @@ END
     assert_output '^FAIL  *loss'
     dpbench sweep --resume broken
     assert_exit 1
+    grep -q '<h2>Targets: FAIL</h2>' broken/report.html
+}
+
+@test "an efficiency that targets are judged by says which one it is, beside the report's" {
+    cat >sweep.yaml <<'END'
+version: 1
+name: far
+base: {workload: cifar-resnet20, device: sim, machine: dgx-a100, steps: 24, warmup: 2, repeats: 3,
+       trace-steps: 0, batch-per-rank: 128}
+axes: {ranks: [1, 8]}
+targets: {efficiency: ">= 0.2"}
+END
+    dpbench sweep sweep.yaml -o out
+    assert_exit 0
+    assert_output '^Efficiency here is the mean over runs, .*the report.s takes all timed steps together'
+    grep -q '<p>Efficiency here is the mean over runs' out/report.html
+    grep -q '^Efficiency here is the mean over runs' out/report.md
+    grep -q 'gates and targets take run by run' out/report.md
+    dpbench gate out --targets out/targets.yaml --markdown gate.md
+    grep -q '^Efficiency here is the mean over runs' gate.md
 }
 
 @test "exclude that matches no cell is refused" {

@@ -40,7 +40,7 @@ static size_t count_of(const char *text, const char *what)
 static void test_markdown_keeps_its_size(void **state)
 {
     struct dpb_gate_report report = report_of(1000, 3);
-    const struct dpb_gate_outcome outcome = {&report, NULL, report.verdict};
+    const struct dpb_gate_outcome outcome = {&report, NULL, report.verdict, false};
     struct dpb_str text = {0};
     size_t rows, omitted;
 
@@ -70,7 +70,7 @@ static void test_markdown_keeps_its_size(void **state)
 static void test_github_has_a_budget(void **state)
 {
     struct dpb_gate_report report = report_of(30, 25);
-    const struct dpb_gate_outcome outcome = {&report, NULL, report.verdict};
+    const struct dpb_gate_outcome outcome = {&report, NULL, report.verdict, false};
     struct dpb_str text = {0};
 
     (void)state;
@@ -89,7 +89,7 @@ static void test_github_has_a_budget(void **state)
 static void test_exactly_ten_are_all_told(void **state)
 {
     struct dpb_gate_report report = report_of(12, 10);
-    const struct dpb_gate_outcome outcome = {&report, NULL, report.verdict};
+    const struct dpb_gate_outcome outcome = {&report, NULL, report.verdict, false};
     struct dpb_str text = {0};
 
     (void)state;
@@ -103,7 +103,7 @@ static void test_exactly_ten_are_all_told(void **state)
 static void test_junit_escapes(void **state)
 {
     struct dpb_gate_report report = report_of(3, 1);
-    const struct dpb_gate_outcome outcome = {&report, NULL, report.verdict};
+    const struct dpb_gate_outcome outcome = {&report, NULL, report.verdict, false};
     struct dpb_str text = {0};
 
     (void)state;
@@ -118,10 +118,37 @@ static void test_junit_escapes(void **state)
     dpb_gate_report_release(&report);
 }
 
+/* Where INCONCLUSIVE ends a gate, what gates is a failure and an error; what is advisory is not. */
+static void test_inconclusive_can_fail(void **state)
+{
+    struct dpb_gate_report report = report_of(4, 0);
+    struct dpb_gate_outcome outcome = {&report, NULL, DPB_VERDICT_INCONCLUSIVE, false};
+    struct dpb_str text = {0};
+
+    (void)state;
+    for (size_t i = 0; i < report.finding_count; i++)
+        report.findings[i].result.verdict = DPB_VERDICT_INCONCLUSIVE;
+    report.findings[3].is_gating = false;
+    assert_int_equal(dpb_gate_junit(&outcome, &text), DPB_OK);
+    assert_non_null(strstr(text.text, "tests=\"4\" failures=\"0\" errors=\"0\" skipped=\"4\""));
+    dpb_str_release(&text);
+    outcome.inconclusive_fails = true;
+    outcome.verdict = DPB_VERDICT_FAIL;
+    assert_int_equal(dpb_gate_junit(&outcome, &text), DPB_OK);
+    assert_non_null(strstr(text.text, "tests=\"4\" failures=\"3\" errors=\"0\" skipped=\"1\""));
+    assert_int_equal(count_of(text.text, "<failure message=\"INCONCLUSIVE"), 3);
+    dpb_str_release(&text);
+    assert_int_equal(dpb_gate_github(&outcome, &text), DPB_OK);
+    assert_int_equal(count_of(text.text, "::warning title"), 1);
+    assert_int_equal(count_of(text.text, "::error title"), 3);
+    dpb_str_release(&text);
+    dpb_gate_report_release(&report);
+}
+
 static void test_prometheus(void **state)
 {
     struct dpb_gate_report report = report_of(2, 1);
-    const struct dpb_gate_outcome outcome = {&report, NULL, report.verdict};
+    const struct dpb_gate_outcome outcome = {&report, NULL, report.verdict, false};
     struct dpb_str text = {0};
 
     (void)state;
@@ -138,7 +165,7 @@ static void test_prometheus(void **state)
 static void test_terminal(void **state)
 {
     struct dpb_gate_report report = report_of(4, 1);
-    const struct dpb_gate_outcome outcome = {&report, NULL, report.verdict};
+    const struct dpb_gate_outcome outcome = {&report, NULL, report.verdict, false};
     char *text = NULL;
     size_t length = 0;
     FILE *out = open_memstream(&text, &length);
@@ -161,6 +188,7 @@ int main(void)
             cmocka_unit_test(test_github_has_a_budget),
             cmocka_unit_test(test_exactly_ten_are_all_told),
             cmocka_unit_test(test_junit_escapes),
+            cmocka_unit_test(test_inconclusive_can_fail),
             cmocka_unit_test(test_prometheus),
             cmocka_unit_test(test_terminal),
     };

@@ -171,6 +171,44 @@ static void test_file_errors(void **state)
     free(file);
 }
 
+/* What could not be written is told beforehand; nothing is left behind, nothing is changed. */
+static void test_check_before_writing(void **state)
+{
+    char *file = in_folder("file"), *absent = in_folder("nowhere/file"),
+         *below = in_folder("file/x"), *deep = in_folder("a/b/c");
+
+    (void)state;
+    assert_int_equal(dpb_file_check(file), DPB_OK);
+    assert_int_equal(dpb_folder_check(folder), DPB_OK);
+    assert_int_equal(dpb_folder_check(deep), DPB_OK);
+    assert_int_equal(dpb_folder_check("."), DPB_OK);
+    assert_int_equal(entry_count(folder), 0);
+    assert_int_equal(dpb_file_write_atomic(file, "old", 3), DPB_OK);
+    assert_int_equal(dpb_file_check(file), DPB_OK);
+    assert_content(file, "old");
+
+    capture_start();
+    assert_int_equal(dpb_file_check(absent), DPB_ERR_IO);
+    assert_logged(absent);
+    assert_int_equal(dpb_file_check(below), DPB_ERR_IO);
+    assert_logged("Not a directory");
+    assert_int_equal(dpb_file_check(folder), DPB_ERR_IO);
+    assert_logged("Is a directory");
+    capture_start();
+    assert_int_equal(dpb_folder_check(below), DPB_ERR_IO);
+    assert_logged("Not a directory");
+    assert_int_equal(dpb_folder_check(file), DPB_ERR_IO);
+    assert_int_equal(dpb_folder_check(""), DPB_ERR_IO);
+    assert_int_equal(dpb_folder_check("/proc/nowhere/x"), DPB_ERR_IO); /* root cannot, either */
+    assert_logged("cannot create the folder");
+    assert_int_equal(dpb_file_check("/dev/null"), DPB_OK);
+    assert_int_equal(entry_count(folder), 1);
+    free(deep);
+    free(below);
+    free(absent);
+    free(file);
+}
+
 /* Devices are written to, and never replaced. */
 static void test_write_to_devices(void **state)
 {
@@ -274,19 +312,25 @@ static void test_suggest(void **state)
             {"rank", "ranks"},      {"dpp", "ddp"},
             {"overlpa", "overlap"}, {"algoritmn", "algorithm"},
             {"zzzzzz", NULL},       {"", NULL},
-            {"xy", NULL},           {"bucketsizes", NULL},
+            {"xy", NULL},           {"bucketsizes", "bucket"},
+            {"algo", "algorithm"},  {"ddp-overlapped", "ddp"},
+            {"al", NULL},           {"undersized-ranks", NULL},
     };
     size_t i;
 
     (void)state;
     for (i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        const char *near = dpb_suggest(cases[i].word, names, 5);
+        const char *near = dpb_suggest(cases[i].word, names, sizeof(names) / sizeof(names[0]));
 
         if (cases[i].expected)
             assert_string_equal(near ? near : "(none)", cases[i].expected);
         else if (near)
             fail_msg("\"%s\" suggested for \"%s\"", near, cases[i].word);
     }
+    /* of several that begin with it, the shortest */
+    static const char *const long_names[] = {"batch-per-rank", "batch-size", "batches"};
+
+    assert_string_equal(dpb_suggest("batch-", long_names + 0, 2), "batch-size");
     assert_null(dpb_suggest("bucket", NULL, 0));
 }
 
@@ -324,6 +368,7 @@ int main(void)
             cmocka_unit_test_setup_teardown(test_file_errors, setup, teardown),
             cmocka_unit_test_setup_teardown(test_write_to_devices, setup, teardown),
             cmocka_unit_test_setup_teardown(test_failed_write_keeps_the_old_file, setup, teardown),
+            cmocka_unit_test_setup_teardown(test_check_before_writing, setup, teardown),
             cmocka_unit_test_setup_teardown(test_mkdir_p, setup, teardown),
             cmocka_unit_test(test_path_join),
             cmocka_unit_test(test_suggest),
