@@ -229,6 +229,7 @@ static dpb_status run(const struct dpb_registry *registry, const struct dpb_comm
     dpb_status st = DPB_OK;
 
     (void)line;
+    DPB_TRY(dpb_file_check(o->out));
     snprintf(comm_text, sizeof(comm_text), "%s", o->comm);
     snprintf(run_text, sizeof(run_text), "%s", o->run);
     struct dpb_calibrate_config config = {

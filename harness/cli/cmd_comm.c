@@ -78,6 +78,8 @@ static dpb_status run(const struct dpb_registry *registry, const struct dpb_comm
     struct dpb_comm_bench_result result = {0};
     dpb_status st = dpb_crew_settings(crew, dpb_comm_bench_option_set(registry), NULL,
                                       &line->experiment, false, &settings);
+    if (st == DPB_OK && o->csv[0])
+        st = dpb_file_check(o->csv);
     if (st == DPB_OK)
         st = dpb_comm_bench_run(&config, &result);
     /* What was measured is shown whatever happened then. */

@@ -104,6 +104,7 @@ static dpb_status pack_cell(const struct dpb_registry *registry, const dpb_confi
     struct dpb_packed_summary summary;
     dpb_dataset *train = NULL, *test = NULL;
     dpb_status st;
+    DPB_TRY_GOTO(st, dpb_folder_check(o->out), out); /* learning a text's tokens takes long */
     DPB_TRY_GOTO(st, dpb_dataset_open(&config, DPB_SPLIT_TRAIN, &train), out);
     DPB_TRY_GOTO(st, dpb_dataset_open(&config, DPB_SPLIT_TEST, &test), out);
     const dpb_dataset *splits[] = {[DPB_SPLIT_TRAIN] = train, [DPB_SPLIT_TEST] = test};

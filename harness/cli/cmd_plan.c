@@ -47,11 +47,28 @@ static dpb_status make(const struct dpb_registry *registry, const struct dpb_com
     return st;
 }
 
-/* The folder of the report, made. A plan may replace a plan, but not the report of a run. */
+/* Can the report be written there? A plan may replace a plan, but not the report of a run. */
+static dpb_status check_folder(const char *wanted)
+{
+    char *records = dpb_path_join(wanted, DPB_RECORDS_FILE);
+    dpb_status st = records ? DPB_OK : DPB_ERR_NO_MEMORY;
+
+    if (st == DPB_OK && access(records, F_OK) == 0) {
+        dpb_error("\"%s\" holds the records of a run, whose report a plan would replace", wanted);
+        dpb_log_hint("give another folder: -o DIR");
+        st = DPB_ERR_USAGE;
+    }
+    if (st == DPB_OK)
+        st = dpb_folder_check(wanted);
+    free(records);
+    return st;
+}
+
+/* The folder of the report, made. */
 static dpb_status open_folder(const char *wanted, const char *name, char **folder)
 {
     char stamp[32];
-    struct dpb_str path = {0}, records = {0};
+    struct dpb_str path = {0};
     dpb_status st;
 
     dpb_clock_utc_stamp(stamp, sizeof(stamp));
@@ -59,18 +76,7 @@ static dpb_status open_folder(const char *wanted, const char *name, char **folde
         dpb_str_append(&path, wanted);
     else
         dpb_str_appendf(&path, "runs/%s-%s", stamp, name);
-    dpb_str_appendf(&records, "%s/" DPB_RECORDS_FILE, path.failed ? "" : path.text);
-    if (path.failed || records.failed) {
-        st = DPB_ERR_NO_MEMORY;
-    } else if (access(records.text, F_OK) == 0) {
-        dpb_error("\"%s\" holds the records of a run, whose report a plan would replace",
-                  path.text);
-        dpb_log_hint("give another folder: -o DIR");
-        st = DPB_ERR_USAGE;
-    } else {
-        st = dpb_mkdir_p(path.text);
-    }
-    dpb_str_release(&records);
+    st = path.failed ? DPB_ERR_NO_MEMORY : dpb_mkdir_p(path.text);
     if (st == DPB_OK)
         *folder = path.text;
     else
@@ -87,6 +93,7 @@ static dpb_status run(const struct dpb_registry *registry, const struct dpb_comm
     char *folder = NULL;
     dpb_status st;
 
+    DPB_TRY(check_folder(o->out[0] ? o->out : "runs"));
     DPB_TRY(make(registry, line, &plan));
     DPB_TRY_GOTO(
             st,

@@ -278,6 +278,7 @@ static dpb_status run(const struct dpb_registry *registry, const struct dpb_comm
         return DPB_ERR_USAGE;
     }
     DPB_TRY(make_plan(registry, line, &plan));
+    DPB_TRY_GOTO(st, dpb_file_check(o->out), out);
     DPB_TRY_GOTO(st, dpb_driver_preflight(registry, &plan, NULL), out);
     DPB_TRY_GOTO(st, dpb_ability_check_plan(registry, &plan), out);
     DPB_TRY_GOTO(st, dpb_memory_check_plan(registry, &plan), out);

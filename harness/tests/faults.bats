@@ -172,6 +172,34 @@ YAML
     [ ! -s file ]
 }
 
+@test "what cannot be written is told before anything is measured, by every command" {
+    touch file
+    local words
+    while read -r -a words; do
+        dpbench "${words[@]}"
+        [ "$status" -eq 3 ] || { printf '%s: %s\n%s\n' "${words[*]}" "$status" "$output"; return 1; }
+        assert_output '": (Not a directory|Is a directory|No such file)'
+        refute_output 'records:|calibrate: collectives'
+        [ "$(ls)" = file ] # no run, no report
+    done <<'END'
+profile --workload mnist-mlp --steps 40 -o .
+profile --workload mnist-mlp --steps 40 -o file/x
+profile --workload mnist-mlp --steps 40 -o nowhere/x
+calibrate -o nowhere/x
+comm --ranks 2 --sizes 1KiB --csv nowhere/x
+gate measure --workload mnist-mlp --ranks 2 --runs 3 --json nowhere/x
+gate measure --workload mnist-mlp --ranks 2 --runs 3 --junit file/x
+gate measure --workload mnist-mlp --ranks 2 --runs 3 --markdown nowhere/x
+gate measure --workload mnist-mlp --ranks 2 --runs 3 --prometheus nowhere/x
+plan --workload mnist-mlp --machine dgx-a100 --samples 50000 --epochs 2 --efficiency 0.5 -o file/x
+simulate --workload mnist-mlp --machine dgx-a100 --ranks 8 -o file/x
+sweep --workload mnist-mlp --ranks 1,2 -o file/x
+tune --workload cifar-resnet20 --ranks 2 -o file/x
+data pack --workload mnist-mlp --data synthetic -o file/x
+data make --workload dlrm-small --samples 100 -o nowhere/x
+END
+}
+
 @test "the hidden worker verb without a launcher ends, with a message" {
     run timeout 10 "$DPBENCH" worker </dev/null 3>&-
     [ "$status" -ne 0 ]
