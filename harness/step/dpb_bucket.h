@@ -16,6 +16,9 @@
 extern "C" {
 #endif
 
+/* The largest limit of bytes that an option takes: more than the gradients of any network. */
+#define DPB_BUCKET_BYTES_MAX ((double)(INT64_C(1) << 40))
+
 /* ---- compute_bucket_assignment_by_size ---- */
 
 struct dpb_bucket_input {

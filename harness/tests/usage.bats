@@ -51,6 +51,27 @@ load helper
     assert_output 'fashion-mnist'
 }
 
+@test "limits of sizes are ones that people can read" {
+    dpbench list options --markdown
+    assert_exit 0
+    refute_output 'from [0-9]+B to [0-9]{5,}'
+    dpbench run --bucket 2TiB
+    assert_usage_error
+    assert_output 'at most 1TiB'
+    assert_output 'from 1B to 1TiB'
+}
+
+@test "an unknown option that begins as a known one is answered with that" {
+    for word in --output --output-dir --outfile; do
+        dpbench run $word x
+        assert_usage_error
+        assert_output 'did you mean "--out"'
+    done
+    dpbench run --batch 3
+    assert_usage_error
+    assert_output 'did you mean "--batch-per-rank"'
+}
+
 @test "help shows an option that several parts share once" {
     dpbench run --help
     assert_exit 0

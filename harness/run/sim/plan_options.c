@@ -22,7 +22,7 @@ static const struct dpb_option rows[] = {
      .help = "samples per second that one accelerator was measured to train, [MACHINE=]2500, at the largest batch per accelerator of the plan; instead of the roofline's"},
     {.name = "tf32", .type = DPB_OPT_BOOL, .offset = AT(tf32), .default_text = "off", .category = "Machines", .flags = DPB_OPT_NO_AXIS,
      .help = "fp32 products run at the peak of TF32"},
-    {.name = "reserve", .type = DPB_OPT_SIZE, .offset = AT(reserve_bytes), .default_text = "auto", .min = 0, .max = 1e13, .category = "Machines", .flags = DPB_OPT_AUTO | DPB_OPT_NO_AXIS,
+    {.name = "reserve", .type = DPB_OPT_SIZE, .offset = AT(reserve_bytes), .default_text = "auto", .min = 0, .max = INT64_C(1) << 40, .category = "Machines", .flags = DPB_OPT_AUTO | DPB_OPT_NO_AXIS,
      .help = "memory of an accelerator that is not training's; auto: 0.9 GiB of CUDA and 1.5 GiB of NCCL, nothing on CPUs"},
 
     {.name = "samples", .type = DPB_OPT_INT, .offset = AT(samples), .default_text = "auto", .min = 1, .max = 9e15, .category = "Training", .unit = "samples", .flags = DPB_OPT_AUTO | DPB_OPT_NO_AXIS,

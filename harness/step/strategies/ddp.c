@@ -638,7 +638,7 @@ static const struct dpb_option ddp_rows[] = {
                 .offset = offsetof(struct dpb_ddp_options, bucket_bytes),
                 .default_text = "25MiB",
                 .min = 1,
-                .max = 1e18,
+                .max = DPB_BUCKET_BYTES_MAX,
                 .category = "Communication",
                 .help = "bytes at which a gradient bucket is closed (DDP's bucket_cap_mb)",
                 .flags = DPB_OPT_COMM_ONLY,
@@ -649,7 +649,7 @@ static const struct dpb_option ddp_rows[] = {
                 .offset = offsetof(struct dpb_ddp_options, first_bucket_bytes),
                 .default_text = "auto",
                 .min = 1,
-                .max = 1e18,
+                .max = DPB_BUCKET_BYTES_MAX,
                 .category = "Communication",
                 .help = "bytes at which the first bucket is closed; auto: 1MiB, or, with "
                         "--ddp-compat 2.x, as --bucket when that is given",

@@ -30,7 +30,7 @@ static const struct dpb_choice compressions[] = {
          .offset = AT(threshold_bytes),                                                            \
          .default_text = threshold,                                                                \
          .min = 0,                                                                                 \
-         .max = 1e15,                                                                              \
+         .max = DPB_BUCKET_BYTES_MAX,                                                              \
          .help = "most bytes that are reduced together (HOROVOD_FUSION_THRESHOLD), rounded up "    \
                  "to a multiple of 512 for each rank of a node; 0: no fusion",                     \
          COMM},                                                                                    \

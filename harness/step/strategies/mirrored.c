@@ -272,7 +272,7 @@ static const struct dpb_option mirrored_rows[] = {
                 .offset = offsetof(struct dpb_mirrored_options, small_bytes),
                 .default_text = "0",
                 .min = 0,
-                .max = 1e18,
+                .max = DPB_BUCKET_BYTES_MAX,
                 .category = "Communication",
                 .help = "with --num-packs 0: neighbouring gradients of at most so many bytes each "
                         "travel together",

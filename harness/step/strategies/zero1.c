@@ -541,7 +541,7 @@ static const struct dpb_option zero1_rows[] = {
                 .offset = offsetof(struct dpb_zero1_options, bucket_bytes),
                 .default_text = "auto",
                 .min = 4,
-                .max = 1e18,
+                .max = DPB_BUCKET_BYTES_MAX,
                 .category = "Communication",
                 .help = "bytes of a gradient bucket; auto: as the real system, 25MiB for canonical",
                 .flags = DPB_OPT_COMM_ONLY | DPB_OPT_AUTO,
@@ -572,7 +572,7 @@ static const struct dpb_option zero1_rows[] = {
                 .offset = offsetof(struct dpb_zero1_options, gather_bytes),
                 .default_text = "2000000000B",
                 .min = 4,
-                .max = 1e18,
+                .max = DPB_BUCKET_BYTES_MAX,
                 .category = "Communication",
                 .help = "bytes of parameters that deepspeed gathers at once "
                         "(allgather_bucket_size)",

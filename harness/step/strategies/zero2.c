@@ -604,7 +604,7 @@ static const struct dpb_option zero2_rows[] = {
                 .offset = offsetof(struct dpb_zero2_options, bucket_bytes),
                 .default_text = "auto",
                 .min = 1,
-                .max = 1e18,
+                .max = DPB_BUCKET_BYTES_MAX,
                 .category = "Communication",
                 .help = "bytes of a gradient bucket; auto: 25MiB with canonical, 2000000000 with "
                         "deepspeed (reduce_bucket_size 5e8)",
@@ -616,7 +616,7 @@ static const struct dpb_option zero2_rows[] = {
                 .offset = offsetof(struct dpb_zero2_options, gather_bucket_bytes),
                 .default_text = "auto",
                 .min = 1,
-                .max = 1e18,
+                .max = DPB_BUCKET_BYTES_MAX,
                 .category = "Communication",
                 .help = "deepspeed: bytes of parameters that are gathered at a time; auto: "
                         "2000000000 (allgather_bucket_size 5e8)",
