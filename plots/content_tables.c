@@ -65,17 +65,16 @@ static void view_giga(double value, struct dpb_str *out)
     dpb_view_rate(value / 1e9, out);
 }
 
-/* "68.1 to 74.0", or a dash */
+/* Of a ratio: "68.1 to 74.0", "wider than x100", or a dash */
 static void take_interval(struct dpb_document *document, struct dpb_interval95 interval,
                           double scale, int decimals)
 {
     struct dpb_str text = {0};
 
-    dpb_view_number(interval.low * scale, decimals, &text);
-    if (isfinite(interval.low)) {
-        dpb_str_append(&text, " to ");
-        dpb_view_number(interval.high * scale, decimals, &text);
-    }
+    if (isfinite(interval.low))
+        dpb_ratio_interval_text(interval, scale, decimals, "", &text);
+    else
+        dpb_str_append(&text, DPB_VIEW_ABSENT);
     dpb_document_take(document, &text);
 }
 

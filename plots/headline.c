@@ -41,8 +41,9 @@ static void append_efficiency(const struct dpb_axes *axes, const struct dpb_cell
     dpb_str_appendf(out, "%s scaling to %d ranks reaches %.1f %% efficiency",
                     cell->weak ? "weak" : "strong", cell->ranks, 100 * cell->efficiency);
     if (isfinite(cell->efficiency_ci95.low)) {
-        dpb_str_appendf(out, " (95 %% interval %.1f to %.1f %%)", 100 * cell->efficiency_ci95.low,
-                        100 * cell->efficiency_ci95.high);
+        dpb_str_append(out, " (95 % interval ");
+        dpb_ratio_interval_text(cell->efficiency_ci95, 100, 1, " %", out);
+        dpb_str_append(out, ")");
     }
     dpb_str_appendf(out, ", %.2f times the throughput of %d rank%s",
                     cell->speedup / cell->baseline_ranks, cell->baseline_ranks,
@@ -101,8 +102,9 @@ static void append_overlap(const struct dpb_summary *summary, const struct dpb_c
                     dpb_cell_axis(best, "bucket") ? "At that bucket," : "There,",
                     speedup >= 1 ? "makes a step faster" : "makes a step slower", speedup);
     if (isfinite(ci95.low)) {
-        dpb_str_appendf(out, " (95 %% interval %.3f to %.3f%s)", ci95.low, ci95.high,
-                        ci95.low <= 1 && ci95.high >= 1 ? ", so this may be noise" : "");
+        dpb_str_append(out, " (95 % interval ");
+        dpb_ratio_interval_text(ci95, 1, 3, "", out);
+        dpb_str_append(out, ci95.low <= 1 && ci95.high >= 1 ? ", so this may be noise)" : ")");
     }
     dpb_str_append(out, ".");
 }

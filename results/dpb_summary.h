@@ -106,6 +106,11 @@ const struct dpb_cell_summary *dpb_summary_twin(const struct dpb_summary *summar
 double dpb_cell_speedup(const struct dpb_cell_summary *on, const struct dpb_cell_summary *off,
                         struct dpb_interval95 *ci95);
 
+/* Append a ratio's interval times `scale`: "68.1 to 74.0" and `unit`. One that spans more than a
+ * factor of 100, as two repeats can make it, tells nothing: "wider than x100". */
+void dpb_ratio_interval_text(struct dpb_interval95 interval, double scale, int decimals,
+                             const char *unit, struct dpb_str *out);
+
 /* How many times as long the same bytes took to move with overlap as without: the bus bandwidth of
  * `off` over that of `on`, in which waiting for peers is no part. NaN where one is not known. */
 double dpb_cell_comm_inflation(const struct dpb_cell_summary *on,

@@ -129,8 +129,9 @@ static void append_efficiency(const struct dpb_cell_summary *cell, struct dpb_st
 {
     dpb_str_appendf(out, ": scaling efficiency %.1f %%", 100 * cell->efficiency);
     if (isfinite(cell->efficiency_ci95.low)) {
-        dpb_str_appendf(out, " (95 %% interval %.1f to %.1f %%)", 100 * cell->efficiency_ci95.low,
-                        100 * cell->efficiency_ci95.high);
+        dpb_str_append(out, " (95 % interval ");
+        dpb_ratio_interval_text(cell->efficiency_ci95, 100, 1, " %", out);
+        dpb_str_append(out, ")");
     }
 }
 
@@ -193,8 +194,9 @@ static void note_slow_overlap(const struct dpb_summary *summary, dpb_json *notes
         dpb_cell_label(summary, on, &note);
         dpb_str_appendf(&note, ": overlap made the step slower, T_off / T_on = %.3f", speedup);
         if (isfinite(ci95.low)) {
-            dpb_str_appendf(&note, " (95 %% interval %.3f to %.3f%s)", ci95.low, ci95.high,
-                            ci95.high < 1 ? "" : ", so the difference may be noise");
+            dpb_str_append(&note, " (95 % interval ");
+            dpb_ratio_interval_text(ci95, 1, 3, "", &note);
+            dpb_str_append(&note, ci95.high < 1 ? ")" : ", so the difference may be noise)");
         }
         if (isfinite(dpb_cell_comm_inflation(on, off)))
             dpb_str_appendf(&note, "; the same bytes took %.2f times as long to move",

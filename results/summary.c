@@ -599,3 +599,15 @@ double dpb_cell_comm_inflation(const struct dpb_cell_summary *on,
 {
     return off->busbw_bytes_per_s / on->busbw_bytes_per_s;
 }
+
+#define VAGUE 100 /* between the ends of a ratio's interval */
+
+void dpb_ratio_interval_text(struct dpb_interval95 interval, double scale, int decimals,
+                             const char *unit, struct dpb_str *out)
+{
+    if (interval.high > VAGUE * interval.low)
+        dpb_str_appendf(out, "wider than x%d", VAGUE);
+    else
+        dpb_str_appendf(out, "%.*f to %.*f%s", decimals, scale * interval.low, decimals,
+                        scale * interval.high, unit);
+}

@@ -222,6 +222,19 @@ static void test_axes_of_one_rank(void **state)
     assert_null(dpb_cell_axis(find(0), "bucket"));
 }
 
+static void test_an_interval_that_tells_nothing_says_so(void **state)
+{
+    struct dpb_str text = {0};
+
+    (void)state;
+    dpb_ratio_interval_text((struct dpb_interval95){0.681, 0.74}, 100, 1, " %", &text);
+    assert_string_equal(text.text, "68.1 to 74.0 %");
+    dpb_str_release(&text);
+    dpb_ratio_interval_text((struct dpb_interval95){0.02, 2.001}, 100, 1, " %", &text);
+    assert_string_equal(text.text, "wider than x100");
+    dpb_str_release(&text);
+}
+
 static void test_no_baseline(void **state)
 {
     struct sample_record two = cell(0, 2, 10), four = cell(1, 4, 10), one = cell(2, 1, 10);
@@ -700,6 +713,7 @@ int main(void)
             SUMMARY_TEST(test_a_failed_baseline_is_not_used),
             SUMMARY_TEST(test_rates_are_not_averaged),
             SUMMARY_TEST(test_intervals_come_from_repeats),
+            cmocka_unit_test(test_an_interval_that_tells_nothing_says_so),
             SUMMARY_TEST(test_a_repeated_repeat_counts_once),
             SUMMARY_TEST(test_breakdown_per_rank_and_step),
             SUMMARY_TEST(test_other_measures),
