@@ -23,6 +23,7 @@ struct dpb_losses {
     int64_t zero_time;       /* kernels, copies and fills without times */
     int64_t unmatched;       /* kernels without a launch, and launches of graphs without kernels */
     int64_t damaged_buffers; /* that ended in what is no record */
+    int64_t repeated;        /* records that were delivered once more, and left out */
     int64_t kernels_per_step_min, kernels_per_step_max; /* of the steps that have one */
     int64_t clock_bound_ns; /* times of the device are off the host's clock by at most this */
     int64_t sync_wait_ns;   /* the host waited for the device in its library's calls */

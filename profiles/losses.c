@@ -12,6 +12,7 @@
     X(zero_time, add)                                                                              \
     X(unmatched, add)                                                                              \
     X(damaged_buffers, add)                                                                        \
+    X(repeated, add)                                                                               \
     X(kernels_per_step_min, smaller)                                                               \
     X(kernels_per_step_max, larger)                                                                \
     X(clock_bound_ns, larger)                                                                      \

@@ -68,6 +68,8 @@ static void take_kernel(struct cupti_records *records, const CUpti_ActivityKerne
                    .correlation = kernel->correlationId,
                    .name = name,
                    .kind = CUPTI_WORK_KERNEL,
+                   .stream = kernel->streamId,
+                   .node = kernel->graphNodeId,
            });
 }
 
@@ -86,6 +88,8 @@ static void take_copy(struct cupti_records *records, const CUpti_ActivityMemcpy6
                    .correlation = copy->correlationId,
                    .kind = CUPTI_WORK_COPY,
                    .copy_kind = copy->copyKind,
+                   .stream = copy->streamId,
+                   .node = copy->graphNodeId,
            });
 }
 
@@ -98,6 +102,8 @@ static void take_fill(struct cupti_records *records, const CUpti_ActivityMemset4
                    .bytes = bytes_of(fill->bytes),
                    .correlation = fill->correlationId,
                    .kind = CUPTI_WORK_FILL,
+                   .stream = fill->streamId,
+                   .node = fill->graphNodeId,
            });
 }
 

@@ -27,6 +27,9 @@ struct cupti_work {
     uint32_t name;             /* number of a kernel's name */
     uint8_t kind;              /* enum cupti_work_kind */
     uint8_t copy_kind;         /* CUpti_ActivityMemcpyKind */
+    bool is_repeated;          /* the same was delivered before */
+    uint32_t stream;
+    uint64_t node; /* of a graph; 0: none */
 };
 
 /* A call of the runtime or of the driver. */

@@ -65,6 +65,49 @@ static int compare_externals(const void *left, const void *right)
     return order ? order : compare_u32(a->kind, b->kind);
 }
 
+static int compare_u64(uint64_t a, uint64_t b)
+{
+    return a < b ? -1 : a > b;
+}
+
+static int compare_work(const void *left, const void *right)
+{
+    const struct cupti_work *a = *(struct cupti_work *const *)left;
+    const struct cupti_work *b = *(struct cupti_work *const *)right;
+    const int orders[] = {
+            compare_u32(a->correlation, b->correlation), compare_u64(a->start_ns, b->start_ns),
+            compare_u64(a->end_ns, b->end_ns),           compare_u32(a->kind, b->kind),
+            compare_u32(a->stream, b->stream),           compare_u64(a->node, b->node),
+    };
+
+    for (size_t i = 0; i < sizeof(orders) / sizeof(orders[0]); i++)
+        if (orders[i])
+            return orders[i];
+    return 0;
+}
+
+/* CUPTI 13 was seen to deliver a thread's buffer twice (NVIDIA/Fuser#5402): nothing runs twice at
+ * the same time in the same stream and node for the same launch. Records without a launch or times
+ * are not told apart. False: out of memory. */
+static bool mark_repeated(struct cupti_records *records, struct dpb_losses *losses)
+{
+    const size_t count = records->work.count;
+    struct cupti_work **sorted = calloc(count + 1, sizeof(struct cupti_work *));
+
+    if (!sorted)
+        return false;
+    for (size_t i = 0; i < count; i++)
+        sorted[i] = &records->work.at[i];
+    qsort(sorted, count, sizeof(struct cupti_work *), compare_work);
+    for (size_t i = 1; i < count; i++) {
+        sorted[i]->is_repeated = sorted[i]->correlation != 0 && sorted[i]->start_ns != 0 &&
+                                 compare_work(&sorted[i - 1], &sorted[i]) == 0;
+        losses->repeated += sorted[i]->is_repeated;
+    }
+    free(sorted);
+    return true;
+}
+
 static void sort_records(struct cupti_records *records)
 {
     if (records->calls.count > 0)
@@ -371,7 +414,8 @@ static void add_all(struct making *making)
     const struct cupti_records *records = making->records;
 
     for (size_t i = 0; i < records->work.count; i++)
-        add_work(making, &records->work.at[i]);
+        if (!records->work.at[i].is_repeated)
+            add_work(making, &records->work.at[i]);
     for (size_t i = 0; i < records->overheads.count; i++)
         add_overhead(making, &records->overheads.at[i]);
     for (size_t i = 0; i < records->markers.count; i++)
@@ -390,7 +434,7 @@ dpb_status cupti_events_make(struct cupti_records *records, const struct cupti_r
         *making = (struct making){.records = records, .run = run, .made = &made, .losses = losses};
         making->first_step = find_first_step(records);
         sort_records(records);
-        if (alloc_all(making)) {
+        if (mark_repeated(records, losses) && alloc_all(making)) {
             name_kernels(making);
             add_all(making);
             dpb_str_append(&making->text, ""); /* a block even without events */

@@ -258,6 +258,32 @@ static void test_external_correlation_of_others(void **state)
     assert_int_equal(losses.unmatched, 0);
 }
 
+/* NVIDIA/Fuser#5402: a buffer that is delivered twice does not make the device work twice; kernels
+ * that look alike are kept. */
+static void test_records_that_come_twice_count_once(void **state)
+{
+    struct cupti_records records = {0};
+
+    (void)state;
+    tape_launch(&tape, 1, 3, -1, 1);
+    tape_kernel(&tape, "a", 1, AT(10), AT(20));
+    tape_launch(&tape, 2, 3, -1, 1);
+    tape_kernel(&tape, "a", 2, AT(10), AT(20)); /* of another launch */
+    tape_graph_kernel(&tape, "g", 3, 7, AT(30), AT(40));
+    tape_graph_kernel(&tape, "g", 3, 8, AT(30), AT(40)); /* of another node */
+    tape_copy(&tape, CUPTI_ACTIVITY_MEMCPY_KIND_HTOD, 64, 4, AT(50), AT(60));
+    tape_fill(&tape, 64, 4, AT(50), AT(60)); /* of another kind */
+    tape_kernel(&tape, "none", 0, AT(70), AT(80));
+    tape_kernel(&tape, "none", 0, AT(70), AT(80)); /* nobody knows */
+    for (int i = 0; i < 2; i++)
+        cupti_records_read(&records, &cupti, tape.bytes, tape.length);
+    assert_int_equal(cupti_events_make(&records, &run, &made, &losses), DPB_OK);
+    cupti_records_release(&records);
+    assert_int_equal(made.count, 10); /* six, and those of nobody twice */
+    assert_int_equal(losses.repeated, 6);
+    assert_int_equal(losses.kernels, 8);
+}
+
 static void test_kernels_of_every_step_are_counted(void **state)
 {
     static const int kernels[] = {4, 2, 5}; /* of steps 10 to 12 */
@@ -379,6 +405,7 @@ int main(void)
             TEST(test_external_correlation_of_others),
             TEST(test_kernels_of_every_step_are_counted),
             TEST(test_records_of_several_buffers_join),
+            TEST(test_records_that_come_twice_count_once),
             TEST(test_clocks),
             TEST(test_moment_is_of_the_realtime_clock),
             TEST(test_layout_of_records),
