@@ -63,7 +63,7 @@ struct dpb_history_point {
 };
 
 /* All commits, oldest first; the caller frees `points`. DPB_ERR_NO_DATA, logged: none. Runs of
- * several machines (fingerprints) are warned of. */
+ * several machines (fingerprints), or with different options, are warned of. */
 dpb_status dpb_history_points(dpb_history *history, const char *cell, const char *metric,
                               struct dpb_history_point **points, size_t *count);
 

@@ -60,6 +60,10 @@ static const char schema[] =
         "CREATE TABLE release(commit_id TEXT PRIMARY KEY, label TEXT NOT NULL,"
         " reason TEXT NOT NULL, time_s REAL NOT NULL);"
         "CREATE INDEX run_cell ON run(cell);";
+/* Beside version 1, which programs that do not know it read as before. */
+static const char settings_schema[] =
+        "CREATE TABLE IF NOT EXISTS settings(run INTEGER PRIMARY KEY REFERENCES run,"
+        " options TEXT NOT NULL)";
 
 static dpb_status make_schema(dpb_history *history)
 {
@@ -79,14 +83,16 @@ static dpb_status check_schema(dpb_history *history)
     DPB_TRY(pragma(history, "PRAGMA application_id", &application));
     DPB_TRY(pragma(history, "PRAGMA user_version", &version));
     DPB_TRY(pragma(history, "SELECT count(*) FROM sqlite_master", &tables));
-    if (application == 0 && version == 0 && tables == 0)
-        return make_schema(history);
+    if (application == 0 && version == 0 && tables == 0) {
+        DPB_TRY(make_schema(history));
+        return execute(history, settings_schema);
+    }
     if (application != APPLICATION_ID) {
         dpb_error("%s: it is another program's database", history->path);
         return DPB_ERR_CORRUPT;
     }
     if (version == DPB_HISTORY_VERSION)
-        return DPB_OK;
+        return execute(history, settings_schema);
     dpb_error("%s: it is a history of version %d, and this program knows version %d", history->path,
               version, DPB_HISTORY_VERSION);
     dpb_log_hint("use the dpbench that made it, or build it anew from the records");
@@ -187,7 +193,7 @@ static dpb_status step(dpb_history *history, sqlite3_stmt *statement)
 
 struct writer {
     dpb_history *history;
-    sqlite3_stmt *run, *value;
+    sqlite3_stmt *run, *value, *settings;
 };
 
 static dpb_status writer_open(dpb_history *history, struct writer *w)
@@ -197,6 +203,7 @@ static dpb_status writer_open(dpb_history *history, struct writer *w)
                     "INSERT OR IGNORE INTO run(hash, cell, fingerprint, commit_id, time_s)"
                     " VALUES(?, ?, ?, ?, ?)",
                     &w->run));
+    DPB_TRY(prepare(history, "INSERT INTO settings(run, options) VALUES(?, ?)", &w->settings));
     return prepare(history, "INSERT INTO value(run, metric, value) VALUES(?, ?, ?)", &w->value);
 }
 
@@ -204,12 +211,18 @@ static void writer_close(struct writer *w)
 {
     sqlite3_finalize(w->run);
     sqlite3_finalize(w->value);
+    sqlite3_finalize(w->settings);
 }
 
 static dpb_status write_values(struct writer *w, const struct dpb_gate_cell *cell, size_t run)
 {
     const sqlite3_int64 id = sqlite3_last_insert_rowid(w->history->db);
 
+    if (cell->series[0]) {
+        sqlite3_bind_int64(w->settings, 1, id);
+        sqlite3_bind_text(w->settings, 2, cell->series, -1, SQLITE_STATIC);
+        DPB_TRY(step(w->history, w->settings));
+    }
     for (size_t m = 0; m < cell->metric_count; m++) {
         if (!isfinite(cell->metrics[m].values[run]))
             continue;
@@ -483,6 +496,65 @@ static dpb_status warn_of_machines(dpb_history *history, const char *cell, const
     return DPB_OK;
 }
 
+/* The value of an option in "accumulate=1 bucket=25MiB ..."; NULL: it is not among them. */
+static const char *value_of(const char *options, const char *name, size_t name_length)
+{
+    for (const char *at = options; at; at = strchr(at, ' ')) {
+        at += *at == ' ';
+        if (strncmp(at, name, name_length) == 0 && at[name_length] == '=')
+            return at + name_length + 1;
+    }
+    return NULL;
+}
+
+/* "batch-per-rank (8, 64)": options that both name, with different values. One that only one names
+ * is new since, and tells nothing. */
+static void append_differences(const char *one, const char *other, struct dpb_str *out)
+{
+    for (const char *at = one; at; at = strchr(at, ' ')) {
+        at += *at == ' ';
+        const size_t name = strcspn(at, "= "), whole = strcspn(at, " ");
+        const char *value = at[name] == '=' ? value_of(other, at, name) : NULL;
+        const size_t length = value ? strcspn(value, " ") : 0;
+
+        if (value && (length != whole - name - 1 || memcmp(at + name + 1, value, length) != 0))
+            dpb_str_appendf(out, "%s%.*s (%.*s, %.*s)", out->length ? ", " : "", (int)name, at,
+                            (int)(whole - name - 1), at + name + 1, (int)length, value);
+    }
+}
+
+/* Cells are named by what varies within a run: what was the same in each of two runs is not told.
+ */
+static dpb_status warn_of_settings(dpb_history *history, const char *cell, const char *metric)
+{
+    struct dpb_str first = {0}, differences = {0};
+    sqlite3_stmt *statement;
+
+    DPB_TRY(prepare(history,
+                    "SELECT options FROM settings JOIN run ON settings.run = run.id"
+                    " JOIN value ON value.run = run.id WHERE cell = ? AND metric = ?"
+                    " GROUP BY options ORDER BY min(time_s), options",
+                    &statement));
+    sqlite3_bind_text(statement, 1, cell, -1, SQLITE_STATIC);
+    sqlite3_bind_text(statement, 2, metric, -1, SQLITE_STATIC);
+    while (sqlite3_step(statement) == SQLITE_ROW && differences.length == 0) {
+        const char *options = (const char *)sqlite3_column_text(statement, 0);
+
+        if (first.length == 0)
+            dpb_str_append(&first, options);
+        else
+            append_differences(first.text, options, &differences);
+    }
+    if (differences.length > 0) {
+        dpb_warn("%s: the runs of \"%s\" differ in %s: a change may be that of the options",
+                 history->path, cell, differences.text);
+        dpb_log_hint("keep a history for each (--db), or sweep over what varies");
+    }
+    dpb_str_release(&first);
+    dpb_str_release(&differences);
+    return sqlite3_finalize(statement) == SQLITE_OK ? DPB_OK : failed(history, "read");
+}
+
 dpb_status dpb_history_points(dpb_history *history, const char *cell, const char *metric,
                               struct dpb_history_point **points, size_t *count)
 {
@@ -509,6 +581,8 @@ dpb_status dpb_history_points(dpb_history *history, const char *cell, const char
     }
     if (st == DPB_OK)
         st = warn_of_machines(history, cell, metric);
+    if (st == DPB_OK)
+        st = warn_of_settings(history, cell, metric);
     if (st < 0) {
         free(*points);
         return st;

@@ -336,6 +336,45 @@ static void test_emulated_runs_are_a_series_of_their_own(void **state)
     dpb_history_close(history);
 }
 
+static void add_with(dpb_history *history, const char *options, const char *commit, double value)
+{
+    struct dpb_gate_set set = {.price = NAN};
+    struct dpb_gate_run run = {.order = NAN, .time_s = value, .pair = -1};
+    struct dpb_gate_cell *cell = dpb_gate_set_cell(&set, "cell", options);
+    struct dpb_history_added added;
+    size_t number;
+
+    assert_non_null(cell);
+    snprintf(run.hash, sizeof(run.hash), "%s%g", commit, value);
+    assert_int_equal(dpb_gate_cell_add_run(cell, &run, &number), DPB_OK);
+    assert_int_equal(dpb_gate_cell_set_value(cell, number, dpb_gate_metric_find("loss"), value),
+                     DPB_OK);
+    assert_int_equal(dpb_history_add(history, &set, commit, value, &added), DPB_OK);
+    dpb_gate_set_release(&set);
+}
+
+static void test_runs_with_other_options_are_warned_of(void **state)
+{
+    dpb_history *history = open_it();
+    struct dpb_history_point *points;
+    size_t count;
+
+    (void)state;
+    dpb_history_close(history);
+    run_sql("DROP TABLE settings"); /* a history that was made before there were any */
+    history = open_it();
+    add_with(history, "batch-per-rank=8 lr=0.1 profile='' ranks=2", "a", 1);
+    add_with(history, "batch-per-rank=8 lr=0.1 new=on ranks=2", "b", 2);
+    assert_int_equal(dpb_history_points(history, "cell", "loss", &points, &count), DPB_OK);
+    free(points);
+    assert_string_equal(logged, ""); /* an option that is new is no difference */
+    add_with(history, "batch-per-rank=64 lr=0.1 ranks=2", "c", 3);
+    assert_int_equal(dpb_history_points(history, "cell", "loss", &points, &count), DPB_OK);
+    free(points);
+    assert_non_null(strstr(logged, "differ in batch-per-rank (8, 64): "));
+    dpb_history_close(history);
+}
+
 static void test_drift_from_zero_is_no_ratio(void **state)
 {
     const struct dpb_history_point points[] = {
@@ -386,6 +425,7 @@ int main(void)
             TEST(test_ten_small_steps_are_an_alarm),
             TEST(test_runs_of_two_machines_are_warned_of),
             TEST(test_emulated_runs_are_a_series_of_their_own),
+            TEST(test_runs_with_other_options_are_warned_of),
             TEST(test_drift_from_zero_is_no_ratio),
             TEST(test_release_and_export),
     };
