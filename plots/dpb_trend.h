@@ -1,6 +1,8 @@
-/* dpb_trend.h: the plot of a metric from commit to commit, with its levels and changes. */
+/* dpb_trend.h: a metric from commit to commit, its levels and changes, as table and plot. */
 #ifndef DPB_TREND_H
 #define DPB_TREND_H
+
+#include <stdio.h>
 
 #include "dpb_changepoint.h"
 #include "dpb_gate_set.h"
@@ -20,6 +22,10 @@ struct dpb_trend {
     const struct dpb_changepoint *changes;
     size_t change_count;
 };
+
+/* A row for every level: its first commit, how many it has, their mean, and by how much it differs
+ * from the level before. DPB_ERR_IO, DPB_ERR_NO_MEMORY. */
+dpb_status dpb_trend_print(const struct dpb_trend *trend, FILE *out);
 
 /* Write trend.gp and trend.dat into `folder`, which is made when absent, and trend.svg when gnuplot
  * is there. DPB_ERR_IO, DPB_ERR_NO_MEMORY. */

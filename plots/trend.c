@@ -3,12 +3,77 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
+#include "dpb_text_table.h"
+#include "gate_view.h"
 #include "gnuplot.h"
 #include "plot.h"
 
 #define NAMES_MAX    24 /* commits whose names fit below the axis */
 #define NAME_COLUMNS 9
+
+/* ---- table ---- */
+
+#define LEVEL_COLUMNS 5
+
+struct level_texts {
+    char commit[16], commits[24], mean[GATE_VIEW_BYTES], change[24], p[16];
+};
+
+static void describe_level(const struct dpb_trend *trend, size_t level, struct level_texts *texts)
+{
+    const struct dpb_changepoint *change = level > 0 ? &trend->changes[level - 1] : NULL;
+    const size_t from = change ? change->index : 0;
+    const size_t to =
+            level < trend->change_count ? trend->changes[level].index : trend->point_count;
+    double sum = 0;
+
+    for (size_t i = from; i < to; i++)
+        sum += trend->points[i].value;
+    snprintf(texts->commit, sizeof(texts->commit), "%.12s", trend->points[from].commit);
+    snprintf(texts->commits, sizeof(texts->commits), "%zu", to - from);
+    gate_view_value(sum / (double)(to - from), trend->metric->unit, texts->mean);
+    if (change) {
+        snprintf(texts->change, sizeof(texts->change), "%+.2f %%", 100 * change->change);
+        snprintf(texts->p, sizeof(texts->p), "%.3f", change->p);
+    }
+}
+
+dpb_status dpb_trend_print(const struct dpb_trend *trend, FILE *out)
+{
+    static const struct dpb_text_column columns[LEVEL_COLUMNS] = {{"from commit", DPB_TEXT_WORD},
+                                                                  {"commits", DPB_TEXT_NUMBER},
+                                                                  {"mean", DPB_TEXT_NUMBER},
+                                                                  {"change", DPB_TEXT_NUMBER},
+                                                                  {"p", DPB_TEXT_NUMBER}};
+    const size_t levels = trend->change_count + 1;
+    struct level_texts *texts = calloc(levels, sizeof(*texts));
+    const char **cells = calloc(levels * LEVEL_COLUMNS, sizeof(*cells));
+    dpb_status st = texts && cells ? DPB_OK : DPB_ERR_NO_MEMORY;
+
+    for (size_t i = 0; st == DPB_OK && i < levels; i++) {
+        struct level_texts *t = &texts[i];
+
+        describe_level(trend, i, t);
+        const char *row[LEVEL_COLUMNS] = {t->commit, t->commits, t->mean, i > 0 ? t->change : NULL,
+                                          i > 0 ? t->p : NULL};
+        memcpy(&cells[i * LEVEL_COLUMNS], row, sizeof(row));
+    }
+    if (st == DPB_OK) {
+        fprintf(out, "%s of %s, %zu commit%s\n", trend->metric->name, trend->cell,
+                trend->point_count, trend->point_count == 1 ? "" : "s");
+        st = dpb_text_table_print(columns, LEVEL_COLUMNS, cells, levels, out, 0);
+    }
+    for (size_t i = 1; st == DPB_OK && i < levels; i++)
+        if (!trend->changes[i - 1].is_confirmed)
+            fprintf(out, "%s is not confirmed yet: too few commits follow\n", texts[i].commit);
+    free(cells);
+    free(texts);
+    return st;
+}
+
+/* ---- plot ---- */
 
 /* Times in milliseconds: nanoseconds have too many digits for an axis. */
 static double scale_of(const struct dpb_gate_metric *metric)

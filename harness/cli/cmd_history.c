@@ -264,29 +264,6 @@ static dpb_json *trend_json(const struct series *series, const struct history_op
     return json;
 }
 
-/* Commits at both ends of every level; a change that too few commits follow is marked. */
-static void print_trend(const struct series *series, const struct dpb_changepoint *changes,
-                        size_t change_count)
-{
-    printf("%zu commits, %s%s%s\n%-14s  %7s  %14s  %9s  %7s\n", series->count, series->metric->name,
-           series->metric->unit[0] ? ", " : "", series->metric->unit, "from commit", "commits",
-           "mean", "change", "p");
-    for (size_t i = 0; i <= change_count; i++) {
-        const size_t from = i > 0 ? changes[i - 1].index : 0;
-        const size_t to = i < change_count ? changes[i].index : series->count;
-        double sum = 0;
-
-        for (size_t k = from; k < to; k++)
-            sum += series->points[k].value;
-        printf("%-14.14s  %7zu  %14.6g", series->points[from].commit, to - from,
-               sum / (double)(to - from));
-        if (i > 0)
-            printf("  %+8.2f%%  %7.3f%s", 100 * changes[i - 1].change, changes[i - 1].p,
-                   changes[i - 1].is_confirmed ? "" : "  not confirmed yet");
-        printf("\n");
-    }
-}
-
 static dpb_status trend(dpb_history *history, const struct history_options *o, const char *cell)
 {
     struct series series = {0};
@@ -296,14 +273,13 @@ static dpb_status trend(dpb_history *history, const struct history_options *o, c
     dpb_status st = read_series(history, o, cell, &series);
     if (st == DPB_OK)
         st = find_changes(&series, o, &changes, &count);
-    if (st == DPB_OK && o->json)
-        st = dpb_json_print(trend_json(&series, o, changes, count));
-    else if (st == DPB_OK)
-        print_trend(&series, changes, count);
+    const struct dpb_trend found = {cell,         series.metric, series.points,
+                                    series.count, changes,       count};
+    if (st == DPB_OK)
+        st = o->json ? dpb_json_print(trend_json(&series, o, changes, count))
+                     : dpb_trend_print(&found, stdout);
     if (st == DPB_OK && o->out[0])
-        st = dpb_trend_plot(&(struct dpb_trend){cell, series.metric, series.points, series.count,
-                                                changes, count},
-                            o->out);
+        st = dpb_trend_plot(&found, o->out);
     free(changes);
     free(series.points);
     return st;

@@ -24,6 +24,11 @@ add_commits() {
     assert_json trend.json '[e["commit"] for e in d["changes"]]' '["c30"]'
     assert_json trend.json 'len(d["points"])' 40
     [ -s plot/trend.dat ]
+    dpbench history trend value --metric value
+    assert_output '^value of value, 40 commits$'
+    assert_output '^c10 +20 +100\.[0-9]+ +- +-'
+    assert_output '^c30 +20 +110\.[0-9]+ +\+[0-9.]+ % +0\.00[0-9]'
+    refute_output 'not confirmed'
     dpbench history check
     assert_exit 0
 }
