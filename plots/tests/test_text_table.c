@@ -80,10 +80,10 @@ static void test_too_narrow(void **state)
 /* A character of several bytes is not cut into pieces. */
 static void test_utf8(void **state)
 {
-    static const char *const row[] = {
+    static const char long_name[] =
             "\u00e4\u00e4\u00e4\u00e4\u00e4\u00e4\u00e4\u00e4\u00e4\u00e4\u00e4\u00e4"
-            "\u00e4\u00e4\u00e4\u00e4\u00e4\u00e4\u00e4\u00e4\u00e4\u00e4\u00e4\u00e4",
-            "fp32", "7"};
+            "\u00e4\u00e4\u00e4\u00e4\u00e4\u00e4\u00e4\u00e4\u00e4\u00e4\u00e4\u00e4";
+    const char *const row[] = {long_name, "fp32", "7"};
     char text[512] = "";
     FILE *out = fmemopen(text, sizeof(text), "w");
 
