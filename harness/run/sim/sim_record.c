@@ -356,7 +356,7 @@ static void warn_of_extrapolation(const struct sim_run *run, dpb_json *warnings)
         at = (size_t)snprintf(text, sizeof(text), ", up to %.3g times beyond what was measured",
                               beyond);
     if (below > 1)
-        snprintf(text + at, sizeof(text) - at, "%s down to 1/%.0f of the smallest size that was",
+        snprintf(text + at, sizeof(text) - at, "%s down to 1/%.0f of the smallest size measured",
                  at ? " and" : ",", below);
     warn(warnings, "%.0f %% of the network's time is extrapolated%s",
          100 * share_of(run, DPB_ORIGIN_EXTRAPOLATED), text);
