@@ -292,7 +292,7 @@ static void test_again(void **state)
 /* Rank 1 does not come to call #3; it is there, or does not run at all. */
 static void wait_for_rank_1(struct ranks_self *self, void *argument)
 {
-    const bool stops = argument != NULL;
+    _Atomic int *is_awake = argument ? (_Atomic int *)argument + self->plan->tcp : NULL;
     const int rank = self->config.rank;
     char text[160];
     struct dpb_rendezvous_seen seen[3];
@@ -301,8 +301,10 @@ static void wait_for_rank_1(struct ranks_self *self, void *argument)
     dpb_rendezvous_survey(rendezvous, seen);
     RANK_CHECK(seen[1].pid > 0);
     if (rank == 1) {
-        if (stops)
+        if (is_awake) {
             raise(SIGSTOP);
+            atomic_store(is_awake, 1);
+        }
         while (dpb_rendezvous_check(rendezvous, "waiting") == DPB_OK)
             sleep_ms(1);
         RANK_EQUAL(dpb_rendezvous_check(rendezvous, "waiting"), DPB_ERR_TIMEOUT);
@@ -315,8 +317,10 @@ static void wait_for_rank_1(struct ranks_self *self, void *argument)
         snprintf(text, sizeof(text), "look at process %" PRId32 " (rank 1)", seen[1].pid);
         if (!strstr(self->log, "failed: rank")) /* of those that noticed themselves */
             RANK_CHECK(ranks_logged(self, text));
-        if (stops)
+        while (is_awake && !atomic_load(is_awake)) { /* it may not have stopped yet */
             kill(seen[1].pid, SIGCONT);
+            sleep_ms(1);
+        }
     }
     dpb_rendezvous_close(rendezvous);
 }
@@ -375,7 +379,7 @@ static void test_missing(void **state)
     (void)state;
     const struct ranks_plan hurried = {.ranks = 3, .timeout_ns = SHORT_NS};
     run_both(hurried, wait_for_rank_1, NULL);
-    run_both(hurried, wait_for_rank_1, "stops");
+    run_both(hurried, wait_for_rank_1, ranks_shared(2 * sizeof(int)));
     run_both(hurried, lose_rank_1, NULL);
     run_both((struct ranks_plan){.ranks = 3}, close_rank_2, NULL);
     run_both((struct ranks_plan){.ranks = 2}, disagree, NULL);
