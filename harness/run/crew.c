@@ -9,7 +9,7 @@
 #include "dpb_launcher.h"
 #include "dpb_log.h"
 
-#define GRACE_NS 2000000000ll /* for mpirun or srun to end by itself, before it is told to */
+#define GRACE_NS 5000000000ll /* for mpirun or srun to end by itself, before it is told to */
 #define SLICE_NS 10000000ll
 
 static const char *const launcher_texts[] = {
@@ -382,7 +382,6 @@ const char *dpb_crew_remedy(const dpb_crew *crew)
     return crew->child.said.remedy;
 }
 
-/* One that is told to end while it ends crashes, with a stack (Open MPI 4.1). */
 static void wait_for_launcher(dpb_crew *crew)
 {
     const int64_t deadline_ns = dpb_clock_now_ns() + GRACE_NS;

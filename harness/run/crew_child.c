@@ -1,11 +1,13 @@
 /* A launcher's process, or a rank's: started in a group of its own, listened to, ended. */
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -15,11 +17,81 @@
 
 #define TERM_NS       3000000000ll /* between SIGTERM and SIGKILL: mpirun ends its ranks meanwhile */
 #define KILLED_NS     10000000000ll /* after SIGKILL, to be gone */
+#define KEEPER_NS     20000000000ll /* for ranks without a driver to end: DPB_LAUNCHER_SILENCE_NS */
 #define SLICE_NS      10000000ll
 #define PASS_ON_BYTES (1u << 20) /* at once: who writes without end must not keep this process */
 
+static void close_fd(int fd)
+{
+    if (fd >= 0)
+        close(fd);
+}
+
+/* ---- the end of a launcher whose driver was killed ---- */
+
+enum {
+    LIFELINE,
+    LAUNCHER,
+    OUTPUT,
+    OTHERS
+};
+
+/* Reads what it writes meanwhile: without a reader that would end it. */
+static bool launcher_ends_within(int64_t within_ns)
+{
+    const int64_t deadline_ns = dpb_clock_now_ns() + within_ns;
+    struct pollfd fds[] = {{.fd = LAUNCHER, .events = POLLIN}, {.fd = OUTPUT, .events = POLLIN}};
+    char bytes[4096];
+    while (!fds[0].revents && dpb_clock_now_ns() < deadline_ns) {
+        (void)poll(fds, 2, SLICE_NS / 1000000);
+        if (fds[1].revents && read(OUTPUT, bytes, sizeof(bytes)) == 0)
+            fds[1].fd = -1;
+    }
+    return fds[0].revents != 0;
+}
+
+/* Ranks end by themselves then, and mpirun, seeing that, removes its files and shared memory: told
+ * to end meanwhile, it leaves them. Of what else was inherited nothing stays open: not the driver's
+ * locks. */
+static _Noreturn void keep(int lifeline, int launcher, int output)
+{
+    lifeline = fcntl(lifeline, F_DUPFD, OTHERS);
+    launcher = fcntl(launcher, F_DUPFD, OTHERS);
+    output = fcntl(output, F_DUPFD, OTHERS);
+    if (dup2(lifeline, LIFELINE) < 0 || dup2(launcher, LAUNCHER) < 0 || dup2(output, OUTPUT) < 0)
+        _exit(1);
+    close_range(OTHERS, ~0u, 0);
+    struct pollfd fds[] = {{.fd = LIFELINE, .events = POLLIN}, {.fd = LAUNCHER, .events = POLLIN}};
+    while (poll(fds, 2, -1) < 0 && errno == EINTR)
+        ;
+    if (fds[1].revents) /* what it has written is the driver's */
+        _exit(0);
+    if (!launcher_ends_within(KEEPER_NS))
+        syscall(SYS_pidfd_send_signal, LAUNCHER, SIGTERM, NULL, 0);
+    (void)launcher_ends_within(KEEPER_NS);
+    _exit(0);
+}
+
+/* In the process that is about to become the launcher, which another one then watches: no child of
+ * its, that it would wonder about. PR_SET_PDEATHSIG would come at once, and once for each thread
+ * that the driver had. */
+static bool start_keeper(int lifeline, int output)
+{
+    const int self = (int)syscall(SYS_pidfd_open, getpid(), 0);
+    if (self < 0)
+        return false;
+    const pid_t between = fork();
+    if (between == 0) {
+        if (fork() == 0)
+            keep(lifeline, self, output);
+        _exit(0);
+    }
+    close(self);
+    return between > 0 && waitpid(between, NULL, 0) == between;
+}
+
 static _Noreturn void become(const char *path, char *const *argv, char *const *environment,
-                             int output, pid_t parent)
+                             int output, const int keeper[2], pid_t parent)
 {
     sigset_t none;
     sigemptyset(&none);
@@ -28,7 +100,8 @@ static _Noreturn void become(const char *path, char *const *argv, char *const *e
     signal(SIGXFSZ, SIG_DFL);
     signal(SIGTTOU, SIG_IGN); /* in a background group; a terminal with `tostop` must not stop it */
     setpgid(0, 0);
-    prctl(PR_SET_PDEATHSIG, SIGTERM);
+    if (keeper[0] < 0 || !start_keeper(keeper[0], keeper[1]))
+        prctl(PR_SET_PDEATHSIG, SIGTERM);
     if (getppid() != parent) /* it has died before that */
         _exit(127);
     int input = open("/dev/null", O_RDONLY);
@@ -45,24 +118,30 @@ static _Noreturn void become(const char *path, char *const *argv, char *const *e
 dpb_status crew_child_start(struct crew_child *child, const char *path, char *const *argv,
                             char *const *environment, bool captured)
 {
-    int pipe_fds[2] = {-1, -1};
-    *child = (struct crew_child){.output_fd = -1};
+    int pipe_fds[2] = {-1, -1}, lifeline[2] = {-1, -1};
+    *child = (struct crew_child){.output_fd = -1, .lifeline = -1};
     signal(SIGCHLD, SIG_DFL); /* ignored, as some parents leave it, no child would have a status */
     if (captured && pipe2(pipe_fds, O_CLOEXEC) != 0) {
         dpb_error("cannot make a pipe for \"%s\": %s", path, strerror(errno));
         return DPB_ERR_UNAVAILABLE;
     }
+    if (captured && pipe2(lifeline, O_CLOEXEC) != 0)
+        lifeline[0] = lifeline[1] = -1; /* then it is told to end at once */
     const pid_t parent = getpid(), pid = fork();
-    if (pid == 0)
-        become(path, argv, environment, pipe_fds[1], parent);
-    if (captured)
-        close(pipe_fds[1]);
+    if (pid == 0) {
+        close_fd(lifeline[1]);
+        become(path, argv, environment, pipe_fds[1], (const int[]){lifeline[0], pipe_fds[0]},
+               parent);
+    }
+    close_fd(pipe_fds[1]);
+    close_fd(lifeline[0]);
     if (pid < 0) {
         dpb_error("cannot start \"%s\": %s", path, strerror(errno));
-        if (captured)
-            close(pipe_fds[0]);
+        close_fd(pipe_fds[0]);
+        close_fd(lifeline[1]);
         return DPB_ERR_UNAVAILABLE;
     }
+    child->lifeline = lifeline[1];
     setpgid(pid, pid); /* both sides: whoever comes first */
     child->pid = pid;
     child->output_fd = pipe_fds[0];
@@ -150,9 +229,9 @@ void crew_child_stop(struct crew_child *child)
                   "or a debugger holds it",
                   (int)child->pid);
     pass_on(child);
-    if (child->output_fd >= 0)
-        close(child->output_fd);
-    *child = (struct crew_child){.output_fd = -1};
+    close_fd(child->output_fd);
+    close_fd(child->lifeline);
+    *child = (struct crew_child){.output_fd = -1, .lifeline = -1};
 }
 
 /* ---- environments ---- */

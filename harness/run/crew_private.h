@@ -32,11 +32,13 @@ const char *crew_said_text(struct crew_said *said);
 struct crew_child {
     pid_t pid;     /* 0: none; leader of a process group of its own */
     int output_fd; /* its stdout and stderr; -1: they are ours */
+    int lifeline;  /* open for as long as this process lives; -1: none */
     struct crew_said said;
 };
 
 /* Start `path`, without input. With `captured` its output goes to our stderr through this process,
- * so that its message is known. It ends when this process does. Logged. */
+ * so that its message is known. It ends when this process does; a captured one, which ends by itself
+ * with its ranks, is told to only after a while. Logged. */
 dpb_status crew_child_start(struct crew_child *child, const char *path, char *const *argv,
                             char *const *environment, bool captured);
 /* DPB_PENDING: at work; DPB_OK: ended well, or there is none; DPB_ERR_RANK_FAILED: "<name> exited

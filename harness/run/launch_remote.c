@@ -392,7 +392,6 @@ static dpb_status see_off(struct launch *l)
     return DPB_OK;
 }
 
-/* Then a launcher ends at once, before it sees how its ranks do and tells the user of it. */
 static bool is_interrupted(const struct launch *l)
 {
     return l->config->interrupted && *l->config->interrupted;
@@ -403,6 +402,12 @@ static void end(struct launch *l)
     struct remote *own = l->own;
     if (!own)
         return;
+    /* A launcher ends its ranks, or sees them end: told to do the one during the other it crashes,
+     * with a stack (Open MPI 4.1). When the user has interrupted it need not tell how they ended.
+     */
+    const bool sees_end = own->world.ranks > 0 && !is_interrupted(l);
+    if (!sees_end)
+        dpb_crew_stop(l->config->crew, false);
     let_go(l);
     for (int r = 0; r < l->config->ranks; r++) {
         if (l->rank[r].fd >= 0)
@@ -410,7 +415,8 @@ static void end(struct launch *l)
         l->rank[r].fd = -1;
     }
     launch_gathering_release(&own->gathering);
-    dpb_crew_stop(l->config->crew, own->world.ranks > 0 && !is_interrupted(l));
+    if (sees_end)
+        dpb_crew_stop(l->config->crew, true);
     launch_clocks_free(own->clocks);
     dpb_world_release(&own->expected);
     dpb_world_release(&own->world);

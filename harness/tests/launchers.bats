@@ -532,6 +532,43 @@ rank_zero() {
     [ "$(marked)" -eq 0 ]
 }
 
+@test "an interrupted launcher is told to end while its ranks are still there" {
+    # shellcheck disable=SC2016 # the fake expands it
+    fake mpirun 'case $1 in --version) echo "mpirun (Open MPI) 4.1.4"; exit 0;; esac' \
+        'OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_RANK=0 setsid "$DPBENCH" worker &' \
+        "trap 'sleep 0.2; kill -0 \$(cat $folder/rank) && touch $folder/there; kill \$(cat $folder/rank); exit 1' TERM" \
+        "echo \$! >$folder/rank" \
+        'while :; do wait; done'
+    start_dpbench run "${quick[@]}" --launcher mpirun --ranks 2 -o out
+    for ((i = 0; i < 600; i++)); do # until it listens to the driver, in a thread
+        [ ! -s rank ] || [ "$(find "/proc/$(<rank)/task" -mindepth 1 -maxdepth 1 | wc -l)" -lt 2 ] || break
+        sleep 0.1
+    done
+    kill -TERM "$background"
+    finish_dpbench 60
+    assert_exit 130
+    [ -e there ]
+}
+
+@test "kill -9 of the driver under mpirun: ranks and mpirun end, and leave no files or shared memory" {
+    need_mpi openmpi
+    mkdir tmp shared
+    TMPDIR=$folder/tmp OMPI_MCA_btl_vader_backing_directory=$folder/shared start_dpbench run "${quick[@]/#6/2000000}" \
+        --launcher mpirun --launcher-args --oversubscribe --ranks 2 --comm mpi --bind off -o out
+    for ((i = 0; i < 600; i++)); do
+        [ "$(find shared -type f | wc -l)" -lt 2 ] || break
+        sleep 0.1
+    done
+    [ -n "$(ls shared)" ]
+    kill -KILL "$background"
+    wait "$background" || true
+    for ((i = 0; i < 600; i++)); do
+        grep -qlzs "^TMPDIR=$folder/tmp\$" /proc/[0-9]*/environ || break
+        sleep 0.1
+    done
+    [ -z "$(ls tmp shared | grep -v :)" ]
+}
+
 @test "MPICH's mpirun on a named host" {
     need_mpi mpich
     dpbench run "${quick[@]}" --launcher mpirun --hosts localhost:2 --comm mpi --bind off -o run
