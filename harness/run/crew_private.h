@@ -37,8 +37,8 @@ struct crew_child {
 };
 
 /* Start `path`, without input. With `captured` its output goes to our stderr through this process,
- * so that its message is known. It ends when this process does; a captured one, which ends by itself
- * with its ranks, is told to only after a while. Logged. */
+ * so that its message is known. It ends when this process does; a captured one, which ends by
+ * itself with its ranks, is told to only after a while. Logged. */
 dpb_status crew_child_start(struct crew_child *child, const char *path, char *const *argv,
                             char *const *environment, bool captured);
 /* DPB_PENDING: at work; DPB_OK: ended well, or there is none; DPB_ERR_RANK_FAILED: "<name> exited
