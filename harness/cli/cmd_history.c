@@ -55,7 +55,7 @@ static const struct dpb_option rows[] = {
         TEXT_ROW("label", label, "", "History", "name of a release (release)"),
         TEXT_ROW("reason", reason, "", "History", "why it is the anchor from now on (release)"),
         DPB_ROW_OUT(struct history_options, "folder of the plot (trend), or file (export)"),
-        DPB_ROW_JSON(struct history_options, "print JSON"),
+        DPB_ROW_JSON(struct history_options, "print JSON (list, trend, drift, export)"),
 };
 
 static const struct dpb_option_table table = {
@@ -285,6 +285,41 @@ static dpb_status trend(dpb_history *history, const struct history_options *o, c
     return st;
 }
 
+static dpb_json *drift_json(const struct series *series, const struct history_options *o,
+                            const char *cell, const struct dpb_history_drift *found)
+{
+    const struct dpb_history_point *anchor = &series->points[found->anchor];
+    dpb_json *json = dpb_json_object();
+
+    dpb_json_set_string(json, "cell", cell);
+    dpb_json_set_string(json, "metric", series->metric->name);
+    dpb_json_set_string(json, "anchor", anchor->commit);
+    dpb_json_set_bool(json, "anchor_is_release", anchor->is_release);
+    dpb_json_set_int(json, "commits_since", (int64_t)(series->count - 1 - found->anchor));
+    dpb_json_set_real(json, "ratio", found->ratio);
+    dpb_json_set_real(json, "margin_ratio", o->margin);
+    dpb_json_set_bool(json, "is_alarm", found->is_alarm);
+    if (found->is_alarm)
+        dpb_json_set_string(json, "beyond_since", series->points[found->first].commit);
+    else
+        dpb_json_set_absent(json, "beyond_since", "the level is within the margin");
+    return json;
+}
+
+static void print_drift(const struct series *series, const struct history_options *o,
+                        const char *cell, const struct dpb_history_drift *found)
+{
+    const struct dpb_history_point *anchor = &series->points[found->anchor];
+
+    printf("%s of \"%s\": x %.4f since %s %.12s, %zu commits ago: %s\n", o->metric, cell,
+           found->ratio, anchor->is_release ? "release" : "the first commit", anchor->commit,
+           series->count - 1 - found->anchor, found->is_alarm ? "ALARM" : "within the margin");
+    if (found->is_alarm)
+        printf("beyond %.3g %% since %.12s, and in every one of the %zu commits after it\n",
+               100 * o->margin, series->points[found->first].commit,
+               series->count - 1 - found->first);
+}
+
 static dpb_status drift(dpb_history *history, const struct history_options *o, const char *cell)
 {
     struct series series = {0};
@@ -300,15 +335,13 @@ static dpb_status drift(dpb_history *history, const struct history_options *o, c
         free(series.points);
         return DPB_ERR_NO_DATA;
     }
-    printf("%s of \"%s\": x %.4f since %s %.12s, %zu commits ago: %s\n", o->metric, cell,
-           found.ratio, series.points[found.anchor].is_release ? "release" : "the first commit",
-           series.points[found.anchor].commit, series.count - 1 - found.anchor,
-           found.is_alarm ? "ALARM" : "within the margin");
-    if (found.is_alarm)
-        printf("beyond %.3g %% since %.12s, and in every one of the %zu commits after it\n",
-               100 * o->margin, series.points[found.first].commit, series.count - 1 - found.first);
+    dpb_status st = DPB_OK;
+    if (o->json)
+        st = dpb_json_print(drift_json(&series, o, cell, &found));
+    else
+        print_drift(&series, o, cell, &found);
     free(series.points);
-    return found.is_alarm ? DPB_ERR_CHECK : DPB_OK;
+    return st == DPB_OK && found.is_alarm ? DPB_ERR_CHECK : st;
 }
 
 /* ---- the verb ---- */
@@ -374,7 +407,8 @@ const struct dpb_verb dpb_verb_history = {
                             "add RUN... puts records, or other tools' files, into the history; "
                             "list names cells and metrics; trend CELL finds commits at which the "
                             "level changed, and plots them into -o; drift CELL fails when the "
-                            "level has gone from the last release's; release COMMIT sets that.",
+                            "level has gone from the last release's; release COMMIT sets that; "
+                            "export writes every value; check reads the whole file.",
                     .table = &table,
                     .min_arguments = 1,
                     .max_arguments = 64},

@@ -44,6 +44,11 @@ add_commits() {
     assert_exit 1
     assert_output 'since release c14, 4 commits ago: ALARM'
     assert_output 'since c20, and in every one of the 3 commits after it'
+    dpbench_stdout history drift value --metric value --json
+    assert_exit 1
+    printf '%s' "$output" >drift.json
+    assert_json drift.json '[d["anchor"], d["anchor_is_release"], d["is_alarm"], d["beyond_since"]]' \
+        '["c14", true, true, "c20"]'
     dpbench history release c23 --label v2 --reason 'accepted'
     dpbench history drift value --metric value
     assert_exit 0
