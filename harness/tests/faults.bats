@@ -118,8 +118,7 @@ YAML
     # No machine is free to 100 %, so the cell is run again.
     start_dpbench run --data synthetic --workload mnist-mlp --batch-per-rank 8 --steps 3000 \
         --warmup 2 --trace-steps 0 --ranks 1 --probe-limit 100% --probe-retries 2 -o out
-    for _ in $(seq 1200); do
-        ! grep -q 'running it again' log || break
+    while ! grep -q 'running it again' log && kill -0 "$background"; do
         sleep 0.1
     done
     wait_for_children 1
