@@ -127,13 +127,20 @@ static dpb_status read_table(struct import *in, char *text)
     return st;
 }
 
+/* Bytes of the mark that some editors and shells begin a file with. */
+static size_t byte_order_mark(const struct import *in)
+{
+    return in->count >= 3 && memcmp(in->text, "\xef\xbb\xbf", 3) == 0 ? 3 : 0;
+}
+
 dpb_status import_nccl_text(struct import *in)
 {
-    char *text = strndup(in->text, in->count);
+    const size_t mark = byte_order_mark(in);
+    char *text = strndup(in->text + mark, in->count - mark);
 
     if (!text)
         return DPB_ERR_NO_MEMORY;
-    if (strlen(text) != in->count) {
+    if (strlen(text) != in->count - mark) {
         free(text);
         return import_bad(in, "the file", "there is a byte 0 in it");
     }
@@ -208,8 +215,7 @@ static dpb_status check_names(struct import *in, const struct dpb_csv *csv)
  * too. */
 dpb_status import_csv(struct import *in)
 {
-    const size_t mark = in->count >= 3 && memcmp(in->text, "\xef\xbb\xbf", 3) == 0 ? 3 : 0;
-    const char *text = in->text + mark, *end = in->text + in->count;
+    const char *text = in->text + byte_order_mark(in), *end = in->text + in->count;
     struct dpb_csv csv;
     char first[64];
 

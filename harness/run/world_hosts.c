@@ -11,6 +11,7 @@
 #include "dpb_units.h"
 
 #define HOSTFILE_BYTES_MAX (1 << 20)
+#define BYTE_ORDER_MARK    "\xef\xbb\xbf" /* some editors begin a file with it */
 #define NO_SLOTS           (-1)
 
 /* The reading of one list. */
@@ -204,7 +205,10 @@ dpb_status dpb_world_hosts_read(const char *path, struct dpb_world_hosts *hosts)
     struct dpb_str text = {0};
     *hosts = (struct dpb_world_hosts){0};
     dpb_status st = dpb_file_read_most(path, HOSTFILE_BYTES_MAX, &text);
-    for (char *rest = text.text, *line; st == DPB_OK && (line = strsep(&rest, "\n"));) {
+    const size_t mark =
+            st == DPB_OK && text.text && strncmp(text.text, BYTE_ORDER_MARK, 3) == 0 ? 3 : 0;
+    for (char *rest = text.text ? text.text + mark : NULL, *line;
+         st == DPB_OK && (line = strsep(&rest, "\n"));) {
         r.line++;
         st = read_host_line(&r, line);
     }

@@ -114,14 +114,16 @@ static void test_nccl(void **state)
     }
 }
 
-/* One rank, and messages whose bandwidth two decimals do not show: 0.00 is no bandwidth. */
+/* One rank, and messages whose bandwidth two decimals do not show: 0.00 is no bandwidth. The file
+ * begins with a byte order mark. */
 static void test_nccl_without_bandwidth(void **state)
 {
-    static const char text[] = "# nccl-tests\n# Collective test starting: all_reduce_perf\n"
-                               "# size count type redop root time algbw busbw #wrong\n"
-                               "8 2 float sum -1 5.1 0.00 0.00 0\n"
-                               "1024 256 float sum -1 6.1 0.17 0.17 0\n"
-                               "# Avg bus bandwidth : 0.085\n";
+    static const char text[] =
+            "\xef\xbb\xbf# nccl-tests\n# Collective test starting: all_reduce_perf\n"
+            "# size count type redop root time algbw busbw #wrong\n"
+            "8 2 float sum -1 5.1 0.00 0.00 0\n"
+            "1024 256 float sum -1 6.1 0.17 0.17 0\n"
+            "# Avg bus bandwidth : 0.085\n";
     struct dpb_gate_set set = {.price = NAN};
 
     (void)state;

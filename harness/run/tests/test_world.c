@@ -143,6 +143,7 @@ static void test_files(void **state)
             {"node1\nnode1\nnode2", "node1:2 node2:1"},
             {"[::1]:3\r\n", "::1:3"},
             {"node1\tslots=2\tmax-slots=2", "node1:2"},
+            {"\xef\xbb\xbfnode1 slots=2\n", "node1:2"},
     };
     (void)state;
     for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++) {
