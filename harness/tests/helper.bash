@@ -69,13 +69,23 @@ assert_usage_error() {
 }
 
 # The value of a Python expression over the JSON file (or every line of a JSON Lines file): "d" is
-# the document (jsonl: the list of them).
+# the document (jsonl: the list of them). Read strictly: no NaN, no infinity, no key twice.
 json() {
     python3 -c '
 import json, sys
+def constant(text):
+    sys.exit("%s: %s is no JSON" % (sys.argv[1], text))
+def pairs(found):
+    keys = [key for key, _ in found]
+    twice = {key for key in keys if keys.count(key) > 1}
+    if twice:
+        sys.exit("%s: keys that are there twice: %s" % (sys.argv[1], ", ".join(sorted(twice))))
+    return dict(found)
+def strict(text):
+    return json.loads(text, parse_constant=constant, object_pairs_hook=pairs)
 text = open(sys.argv[1]).read()
-d = [json.loads(line) for line in text.splitlines()] if sys.argv[1].endswith(".jsonl") \
-    else json.loads(text)
+d = [strict(line) for line in text.splitlines()] if sys.argv[1].endswith(".jsonl") \
+    else strict(text)
 value = eval(sys.argv[2])
 print(value if isinstance(value, str) else json.dumps(value))' "$1" "$2"
 }
