@@ -544,7 +544,8 @@ dpb_status dpb_experiment_resolve(dpb_config *config, const struct dpb_registry 
     if ((comm->flags & DPB_COMM_SEGMENT) && e->ranks > DPB_COMM_RANKS_MAX) {
         dpb_error("--ranks: %" PRId64 " is more than comm \"%s\" can hold, %d on one machine",
                   e->ranks, comm->name, DPB_COMM_RANKS_MAX);
-        dpb_log_hint("use at most %d ranks", DPB_COMM_RANKS_MAX);
+        dpb_log_hint("use at most %d ranks, or `dpbench simulate` with a machine that is described",
+                     DPB_COMM_RANKS_MAX);
         return DPB_ERR_USAGE;
     }
     if (dpb_registry_is_virtual(registry, e->device))

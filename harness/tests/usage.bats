@@ -238,6 +238,7 @@ load helper
     dpbench run "${quick[@]}" --ranks 65
     assert_usage_error
     assert_output '64'
+    assert_output 'dpbench simulate'
 }
 
 @test "list names the parts of this build" {
