@@ -131,6 +131,7 @@ struct cell {
     dpb_config *config;
     char *label;
     struct dpb_str key;
+    int64_t room_bytes; /* the largest buffer of a rank for which there is memory */
 };
 
 struct bench {
@@ -501,52 +502,65 @@ static dpb_status check_parts(const struct bench *b, dpb_config *config)
     return place(b, config, ranks);
 }
 
-/* Buffers of an accelerator's memory. */
-static dpb_status check_device_memory(const struct bench *b, const struct dpb_comm_bench_options *o,
-                                      const dpb_config *config, int64_t bytes)
+static int64_t row_bytes(const struct comm_row *row)
 {
-    const struct dpb_memory_device which = {o->device, dpb_config_struct(config, "device"),
-                                            (int)(b->config->crew ? o->ranks_per_node : o->ranks)};
-    struct dpb_device_room room;
-    char each[DPB_UNIT_TEXT_BYTES], free_text[DPB_UNIT_TEXT_BYTES];
-    DPB_TRY(dpb_memory_device_room(b->config->registry, &which, &room));
-    if (bytes <= room.free_bytes)
-        return DPB_OK;
-    dpb_human_size((double)bytes, 3, each, sizeof(each));
-    dpb_human_size((double)room.free_bytes, 3, free_text, sizeof(free_text));
-    dpb_error("memory: a rank's buffers of %s do not fit into the %s that %s has free", each,
-              free_text, room.name);
-    dpb_log_hint("give smaller --sizes; nvidia-smi shows who else has memory there");
-    return DPB_ERR_NO_MEMORY;
+    return row->count * (int64_t)dpb_dtype_bytes(row->dtype);
 }
 
-/* Parts that are not there, and buffers that do not fit, are found before anything is made. */
-static dpb_status preflight(const struct bench *b)
+static void say_too_large(const dpb_config *config, int64_t bytes, int64_t room_bytes, char *why,
+                          size_t why_bytes)
 {
-    int64_t most_bytes = 0, limit_bytes = dpb_memory_available("");
-    for (size_t i = 0; i < b->row_count; i++) {
-        int64_t bytes = b->rows[i].count * (int64_t)dpb_dtype_bytes(b->rows[i].dtype);
-        most_bytes = bytes > most_bytes ? bytes : most_bytes;
-    }
-    for (size_t i = 0; i < b->cell_count; i++) {
-        const struct dpb_comm_bench_options *o =
-                dpb_config_struct(b->cells[i].config, "experiment");
-        if (is_sim(b->cells[i].config))
-            continue;
-        DPB_TRY(check_parts(b, b->cells[i].config));
-        DPB_TRY(check_device_memory(b, o, b->cells[i].config, most_bytes));
-        if (most_bytes <= limit_bytes / o->ranks)
-            continue;
-        char each[DPB_UNIT_TEXT_BYTES], limit[DPB_UNIT_TEXT_BYTES];
-        dpb_human_size((double)most_bytes, 3, each, sizeof(each));
-        dpb_human_size((double)limit_bytes, 3, limit, sizeof(limit));
-        dpb_error("memory: %" PRId64 " ranks with buffers of %s do not fit into the %s that are "
-                  "available",
-                  o->ranks, each, limit);
-        dpb_log_hint("give smaller --sizes or fewer --ranks");
-        return DPB_ERR_NO_MEMORY;
-    }
+    const struct dpb_comm_bench_options *o = dpb_config_struct(config, "experiment");
+    char each[DPB_UNIT_TEXT_BYTES], room[DPB_UNIT_TEXT_BYTES];
+    dpb_human_size((double)bytes, 3, each, sizeof(each));
+    dpb_human_size((double)room_bytes, 3, room, sizeof(room));
+    snprintf(why, why_bytes,
+             "memory: %" PRId64 " ranks with buffers of %s do not fit: there is room for %s a rank",
+             o->ranks, each, room);
+}
+
+/* How large a rank's buffer may be, in the host's memory and in that of an accelerator. */
+static dpb_status find_room(const struct bench *b, struct cell *cell)
+{
+    const struct dpb_comm_bench_options *o = dpb_config_struct(cell->config, "experiment");
+    const struct dpb_memory_device which = {o->device, dpb_config_struct(cell->config, "device"),
+                                            (int)(b->config->crew ? o->ranks_per_node : o->ranks)};
+    struct dpb_device_room room;
+    DPB_TRY(dpb_memory_device_room(b->config->registry, &which, &room));
+    cell->room_bytes = dpb_memory_available("") / o->ranks;
+    if (room.free_bytes < cell->room_bytes)
+        cell->room_bytes = room.free_bytes;
     return DPB_OK;
+}
+
+/* Parts that are not there, and memory in which no buffer fits, are found before anything is made.
+ */
+static dpb_status preflight(struct bench *b)
+{
+    const struct cell *too_small = NULL;
+    int64_t least_bytes = INT64_MAX;
+    size_t fitting = 0;
+    char why[256];
+    for (size_t i = 0; i < b->row_count; i++)
+        if (row_bytes(&b->rows[i]) < least_bytes)
+            least_bytes = row_bytes(&b->rows[i]);
+    for (size_t i = 0; i < b->cell_count; i++) {
+        struct cell *cell = &b->cells[i];
+        cell->room_bytes = INT64_MAX;
+        if (!is_sim(cell->config)) {
+            DPB_TRY(check_parts(b, cell->config));
+            DPB_TRY(find_room(b, cell));
+        }
+        fitting += least_bytes <= cell->room_bytes;
+        if (least_bytes > cell->room_bytes)
+            too_small = cell;
+    }
+    if (fitting > 0 || !too_small)
+        return DPB_OK;
+    say_too_large(too_small->config, least_bytes, too_small->room_bytes, why, sizeof(why));
+    dpb_error("%s", why);
+    dpb_log_hint("give smaller --sizes or fewer --ranks");
+    return DPB_ERR_NO_MEMORY;
 }
 
 /* ---- launches ---- */
@@ -572,6 +586,26 @@ static dpb_status launch_cell(struct bench *b, struct comm_launch *what)
     return st;
 }
 
+/* Rows for which there is no memory are recorded as skipped, and leave the launch. */
+static dpb_status skip_too_large(struct bench *b, struct comm_launch *launch,
+                                 struct comm_row *rows_here)
+{
+    const int64_t room_bytes = b->cells[launch->cell].room_bytes;
+    size_t kept = 0;
+    dpb_status st = DPB_OK;
+    for (size_t i = 0; i < launch->row_count; i++) {
+        char why[256];
+        if (row_bytes(&rows_here[i]) <= room_bytes) {
+            rows_here[kept++] = rows_here[i];
+            continue;
+        }
+        say_too_large(launch->config, row_bytes(&rows_here[i]), room_bytes, why, sizeof(why));
+        DPB_KEEP(st, comm_records_skip(&b->records, launch, &rows_here[i], why));
+    }
+    launch->row_count = kept;
+    return st;
+}
+
 static dpb_status run_cell(struct bench *b, size_t cell)
 {
     const dpb_config *config = b->cells[cell].config;
@@ -586,8 +620,11 @@ static dpb_status run_cell(struct bench *b, size_t cell)
                                  .label = b->cells[cell].label,
                                  .rows = rows_here,
                                  .row_count = b->row_count};
-    dpb_status st = machine ? comm_records_simulate(&b->records, &launch, machine)
-                            : launch_cell(b, &launch);
+    dpb_status st = skip_too_large(b, &launch, rows_here);
+    if (st == DPB_OK && machine)
+        st = comm_records_simulate(&b->records, &launch, machine);
+    else if (st == DPB_OK && launch.row_count > 0)
+        st = launch_cell(b, &launch);
     free(rows_here);
     return st;
 }
@@ -637,6 +674,12 @@ dpb_status dpb_comm_bench_run(const struct dpb_comm_bench_config *config,
             break;
     }
     st = first;
+    if (b.records.too_large > 0) {
+        dpb_error("for %zu of the collectives there is no memory, and they are recorded as skipped",
+                  b.records.too_large);
+        dpb_log_hint("give smaller --sizes or fewer --ranks");
+        DPB_KEEP(st, DPB_ERR_NO_MEMORY);
+    }
     if (b.records.skipped > 0) {
         dpb_error("%zu of the collectives are not supported, and are recorded as skipped",
                   b.records.skipped);

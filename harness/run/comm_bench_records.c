@@ -263,6 +263,22 @@ dpb_status comm_records_add(struct comm_records *records, const struct comm_laun
     return launched < 0 ? launched : wrong > 0 ? DPB_ERR_CHECK : DPB_OK;
 }
 
+dpb_status comm_records_skip(struct comm_records *records, const struct comm_launch *launch,
+                             const struct comm_row *row, const char *reason)
+{
+    static const char *const unknown[] = {"emulated", "comm", "device", "algorithm"};
+    const size_t from = dpb_json_size(records->list);
+    dpb_json *record = record_new(records, launch, DPB_ERR_NO_MEMORY, reason);
+    dpb_json_set_string(record, "status", "skipped");
+    for (size_t i = 0; i < sizeof(unknown) / sizeof(unknown[0]); i++)
+        dpb_json_set_absent(record, unknown[i], "it was not launched");
+    dpb_json_set_bool(record, "simulated", false);
+    set_what(records, launch, row, record);
+    dpb_json_append(records->list, record);
+    records->too_large++;
+    return write_records(records, from);
+}
+
 dpb_status comm_records_simulate(struct comm_records *records, const struct comm_launch *launch,
                                  const struct comm_sim_machine *machine)
 {

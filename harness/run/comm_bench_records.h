@@ -19,6 +19,7 @@ struct comm_records {
     const dpb_crew *crew; /* who starts the ranks; NULL: this process. Borrowed */
     dpb_json *list;       /* array of DPB_COMM_BENCH_SCHEMA; borrowed */
     size_t skipped;       /* of them, collectives that are not supported */
+    size_t too_large;     /* of them, those for which there was no memory */
     char *run_id, *path;
     dpb_json *host;
     struct dpb_str lines; /* of the file so far */
@@ -42,6 +43,10 @@ void comm_records_release(struct comm_records *records);
  * whole. Returns `launched` where it failed; DPB_ERR_CHECK, logged, when an element is wrong. */
 dpb_status comm_records_add(struct comm_records *records, const struct comm_launch *launch,
                             dpb_status launched);
+
+/* Record as skipped, with the reason, a row that was not launched. */
+dpb_status comm_records_skip(struct comm_records *records, const struct comm_launch *launch,
+                             const struct comm_row *row, const char *reason);
 
 /* The same of virtual ranks on a machine: every row has its time at once. */
 dpb_status comm_records_simulate(struct comm_records *records, const struct comm_launch *launch,

@@ -179,6 +179,19 @@ short=(--sizes "64B,1MB" --iterations 5)
     assert_nothing_written
 }
 
+@test "comm: sizes for which there is no memory are recorded as skipped, the rest is measured: exit 3" {
+    dpbench_stdout comm --sizes 64B,1TiB,4KiB --iterations 3 --ranks 2 -o out --csv out.csv
+    assert_exit 3
+    assert_output '^# skipped: memory: 2 ranks with buffers of 1.* TiB do not fit'
+    grep -q 'for 1 of the collectives there is no memory' err
+    assert_json out/records.jsonl 'sorted((r["size_bytes"], r["status"]) for r in d)' \
+        '[[64, "ok"], [4096, "ok"], [1099511627776, "skipped"]]'
+    assert_json out/records.jsonl '[r["reason"].split(":")[0] for r in d if r["status"] == "skipped"]' '["memory"]'
+    assert_json out/records.jsonl '[k for r in d if r["status"] == "skipped" for k in ("time_ns", "busbw_bytes_per_s") if r.get(k)]' '[]'
+    dpbench gate out --baseline out
+    assert_exit 5
+}
+
 @test "comm: report says that it is for training runs" {
     dpbench comm "${short[@]}" --ranks 2 -o out
     dpbench report out
