@@ -12,6 +12,7 @@
 
 #define NAMES_MAX    24 /* commits whose names fit below the axis */
 #define NAME_COLUMNS 9
+#define SPREAD_LEAST 0.01 /* of the values: below it the axis shows as much on both sides */
 
 /* ---- table ---- */
 
@@ -104,8 +105,11 @@ static void append_levels(const struct dpb_trend *trend, double scale, struct dp
         for (size_t k = from; k < to; k++)
             sum += trend->points[k].value;
         const double level = scale * sum / (double)(to - from);
-        dpb_str_appendf(&plot->data, "%g %.9g\n%g %.9g\n\n", (double)from - 0.5, level,
-                        (double)to - 0.5, level);
+        dpb_str_appendf(&plot->data, "%g ", (double)from - 0.5);
+        dpb_plot_value(level, &plot->data);
+        dpb_str_appendf(&plot->data, "\n%g ", (double)to - 0.5);
+        dpb_plot_value(level, &plot->data);
+        dpb_str_append(&plot->data, "\n\n");
     }
 }
 
@@ -151,6 +155,20 @@ static void append_commit_axis(const struct dpb_trend *trend, struct dpb_str *sc
     dpb_str_append(script, ")\n");
 }
 
+/* A value that does not change would be drawn with the noise of its last digit. */
+static void append_value_axis(const struct dpb_trend *trend, double scale, struct dpb_str *script)
+{
+    double low = INFINITY, high = -INFINITY;
+
+    for (size_t i = 0; i < trend->point_count; i++) {
+        low = fmin(low, scale * trend->points[i].value);
+        high = fmax(high, scale * trend->points[i].value);
+    }
+    const double least = SPREAD_LEAST * fmax(fabs(low), fabs(high));
+    if (high - low < least)
+        dpb_str_appendf(script, "set yrange [%.9g:%.9g]\n", low - least, high + least);
+}
+
 static void append_script(const struct dpb_trend *trend, double scale, struct dpb_plot *plot)
 {
     struct dpb_str label = {0};
@@ -162,6 +180,7 @@ static void append_script(const struct dpb_trend *trend, double scale, struct dp
                     scale != 1 ? "" : trend->metric->unit);
     append_changes(trend, &plot->script);
     append_commit_axis(trend, &plot->script);
+    append_value_axis(trend, scale, &plot->script);
     dpb_str_append(&plot->script, "set ylabel ");
     dpb_plot_quote(label.text ? label.text : "", 60, &plot->script);
     dpb_str_appendf(&plot->script,

@@ -119,3 +119,17 @@ add_commits() {
     assert_output 'nowhere/h.db: cannot open'
     assert_output 'hint: --db names a SQLite file in a folder that exists'
 }
+
+@test "a plot of a value that does not change shows no noise of rounding" {
+    for i in 1 2 3 4; do
+        printf '%s\n' 162.4223087 162.4223091 >"c$i.csv"
+        dpbench history add "c$i.csv" --commit "c$i"
+        assert_exit 0
+    done
+    dpbench history trend value --metric value -o plot
+    assert_exit 0
+    grep -qE '^set yrange \[160\.[0-9]+:164\.[0-9]+\]' plot/trend.gp
+    # the level lies where its points are
+    awk 'NF >= 2 && $1 != "#" { print $2 }' plot/trend.dat | sort -u >values
+    [ "$(wc -l <values)" -eq 1 ]
+}
