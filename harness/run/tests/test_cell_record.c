@@ -94,6 +94,37 @@ static void test_energy(void **state)
     dpb_json_free(record);
 }
 
+/* linux-rdma/perftest#82: steps of an hour, 73 years after the machine started: no figure wraps, is
+ * rounded to a double's 53 bits, or is negative. */
+static void test_a_long_run_on_an_old_machine(void **state)
+{
+    const int64_t begin = (INT64_C(1) << 61) + 1, hour = INT64_C(3600000000000);
+    struct fixture f;
+    dpb_json *record = NULL;
+    char why[256];
+    (void)state;
+    open_fixture(&f, 64.0);
+    for (int r = 0; r < 2; r++) {
+        int64_t start[STEPS], end[STEPS];
+        for (int s = 0; s < STEPS; s++) {
+            start[s] = begin + s * (hour + 1);
+            end[s] = start[s] + hour + 1;
+        }
+        dpb_json_set(f.result.ranks[r], "start_ns", dpb_json_ints(start, STEPS));
+        dpb_json_set(f.result.ranks[r], "end_ns", dpb_json_ints(end, STEPS));
+    }
+    assert_int_equal(dpb_cell_record_build(&f.outcome, &record), DPB_OK);
+    assert_int_equal(dpb_record_check(record, why), DPB_OK);
+    for (size_t s = 0; s < STEPS; s++)
+        assert_int_equal(
+                dpb_json_as_int(dpb_json_at(dpb_json_get(record, "samples_step_ns"), s), 0),
+                hour + 1);
+    const double per_s = 128 / 3600.0;
+    assert_true(fabs(real(record, "throughput/samples_per_s_total") - per_s) < 1e-9 * per_s);
+    dpb_json_free(record);
+    close_fixture(&f);
+}
+
 static void test_numbers(void **state)
 {
     (void)state;
@@ -409,6 +440,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
             cmocka_unit_test(test_numbers),
+            cmocka_unit_test(test_a_long_run_on_an_old_machine),
             cmocka_unit_test(test_unknown_levels),
             cmocka_unit_test(test_emulated_bf16),
             cmocka_unit_test(test_energy),

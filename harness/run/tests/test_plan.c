@@ -619,6 +619,83 @@ static void test_traced_steps(void **state)
     registry_under_test = NULL;
 }
 
+static void ignore_line(void *ctx, enum dpb_log_level level, const char *line)
+{
+    (void)ctx;
+    (void)level;
+    (void)line;
+}
+
+/* The config with an option of a part, or of none, as records have it; `text` NULL: its default.
+ * False: that is no value. */
+static bool record_with(const struct dpb_option_table *table, const char *name, const char *text,
+                        struct dpb_str *out)
+{
+    const struct dpb_assignment given[] = {{table->kind, table->owner, "the test"},
+                                           {name, text, "the test"}};
+    const bool is_core = !table->owner[0];
+    const size_t count = (is_core ? 0 : 1) + (text ? 1 : 0);
+    dpb_config *config;
+    if (dpb_config_new(registry_for_tests()->options, given + is_core, count, false, &config) < 0)
+        return false;
+    dpb_json *json = dpb_config_to_json(config);
+    assert_int_equal(dpb_json_write(json, false, out), DPB_OK);
+    dpb_json_free(json);
+    dpb_config_free(config);
+    return true;
+}
+
+static bool changes_record(const struct dpb_option_table *table, const char *name, const char *text)
+{
+    struct dpb_str was = {0}, is = {0};
+    assert_true(record_with(table, name, NULL, &was));
+    const bool changes = record_with(table, name, text, &is) && strcmp(was.text, is.text) != 0;
+    dpb_str_release(&was);
+    dpb_str_release(&is);
+    return changes;
+}
+
+/* Some value of a row: one of its choices, a part, or one of these. */
+static bool some_value_changes_record(const struct dpb_option_table *table,
+                                      const struct dpb_option *row)
+{
+    static const char *const texts[] = {"on",  "off",  "1",   "2",     "7",  "0.25", "3MiB",
+                                        "7ms", "7min", "70%", "1GB/s", "64", "x",    "10Gbps,5us"};
+    const struct dpb_option_set *set = registry_for_tests()->options;
+    size_t parts = 0;
+    for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++)
+        if (changes_record(table, row->name, texts[i]))
+            return true;
+    for (const struct dpb_choice *choice = row->choices; choice && choice->name; choice++)
+        if (changes_record(table, row->name, choice->name))
+            return true;
+    for (size_t i = 0; i < set->part_count; i++) {
+        if (strcmp(set->parts[i].kind, row->name) != 0)
+            continue;
+        if (changes_record(table, row->name, set->parts[i].name))
+            return true;
+        parts++;
+    }
+    return parts == 1; /* the tests' registry has one device only: no other value */
+}
+
+/* vllm-project/tpu-inference#3389, pytorch/benchmark#1082: an option that is accepted shows in what
+ * the record says was run. */
+static void test_every_option_is_in_the_record(void **state)
+{
+    (void)state;
+    const struct dpb_option_set *set = registry_for_tests()->options;
+    size_t rows = 0;
+    dpb_log_set_sink(ignore_line, NULL);
+    for (size_t t = 0; t < set->table_count; t++)
+        for (size_t i = 0; i < set->tables[t]->row_count; i++, rows++)
+            if (!some_value_changes_record(set->tables[t], &set->tables[t]->rows[i]))
+                fail_msg("no value of %s %s --%s is in the record", set->tables[t]->kind,
+                         set->tables[t]->owner, set->tables[t]->rows[i].name);
+    dpb_log_set_sink(NULL, NULL);
+    assert_true(rows > 40);
+}
+
 static void test_tables_keep_their_promises(void **state)
 {
     (void)state;
@@ -652,6 +729,7 @@ int main(void)
             cmocka_unit_test(test_repro_line_names_threads_of_the_sweep),
             cmocka_unit_test(test_excludes_that_match_nothing),
             cmocka_unit_test(test_traced_steps),
+            cmocka_unit_test(test_every_option_is_in_the_record),
             cmocka_unit_test(test_tables_keep_their_promises),
             cmocka_unit_test(test_data_fits_the_workload),
     };
