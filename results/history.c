@@ -25,11 +25,15 @@ struct dpb_history {
 
 static dpb_status failed(const dpb_history *history, const char *what)
 {
+    const int code = sqlite3_errcode(history->db);
+
     dpb_error("%s: cannot %s: %s", history->path, what, sqlite3_errmsg(history->db));
-    return sqlite3_errcode(history->db) == SQLITE_NOTADB ||
-                           sqlite3_errcode(history->db) == SQLITE_CORRUPT
-                   ? DPB_ERR_CORRUPT
-                   : DPB_ERR_IO;
+    if (code == SQLITE_FULL || code == SQLITE_IOERR)
+        dpb_log_hint("check the space and the disk, or choose another file with --db");
+    else if (code == SQLITE_CANTOPEN || code == SQLITE_READONLY)
+        dpb_log_hint("--db names a SQLite file in a folder that exists and may be written, also to "
+                     "be read");
+    return code == SQLITE_NOTADB || code == SQLITE_CORRUPT ? DPB_ERR_CORRUPT : DPB_ERR_IO;
 }
 
 static dpb_status execute(dpb_history *history, const char *sql)
@@ -156,7 +160,6 @@ dpb_status dpb_history_open(const char *path, bool create, dpb_history **history
         st = prepare_file(opened);
     } else {
         st = failed(opened, "open");
-        dpb_log_hint("--db names a SQLite file in a folder that exists and may be written");
     }
     if (st < 0)
         dpb_history_close(opened);

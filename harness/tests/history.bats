@@ -133,3 +133,22 @@ add_commits() {
     awk 'NF >= 2 && $1 != "#" { print $2 }' plot/trend.dat | sort -u >values
     [ "$(wc -l <values)" -eq 1 ]
 }
+
+@test "a history on a disk that is full or cannot be written: what helps" {
+    unshare -m true 2>/dev/null || skip "no permission to mount"
+    printf '1\n2\n' >a.csv
+    dpbench history add a.csv --commit abc
+    assert_exit 0
+    mkdir place
+    run unshare -m bash -c 'mount -t tmpfs -o size=8k tmpfs place || exit 77
+        exec "$DPBENCH" history add a.csv --commit abc --db place/h.db'
+    [ "$status" -ne 77 ] || skip "no tmpfs can be mounted here"
+    assert_exit 3
+    assert_output 'hint: check the space'
+    run unshare -m bash -c 'mount -t tmpfs tmpfs place && cp history.db place &&
+        mount -o remount,ro place || exit 77
+        exec "$DPBENCH" history list --db place/history.db'
+    [ "$status" -ne 77 ] || skip "nothing can be mounted read-only here"
+    assert_exit 3
+    assert_output 'hint: --db names a SQLite file in a folder .*, also to be read'
+}
