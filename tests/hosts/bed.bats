@@ -80,26 +80,29 @@ uptime_cs() {
     [ -z "$output" ]
 }
 
-# Processes of the hosts that were made with $folder for their files.
+# Processes of the hosts that were made with this mark.
 count_ours() {
-    grep -lzs "^HOSTS=$folder/" /proc/[0-9]*/environ | wc -l
+    grep -lzs "^MARK=$folder\$" /proc/[0-9]*/environ | wc -l
 }
 
 @test "hosts: nothing is left of them when their maker is killed" {
     need_hosts
     clock=()
     ! unshare --time --monotonic 1 --fork true 2>/dev/null || clock=(--clock node2:+1000)
-    TMPDIR=$folder "$hosts" with 2 "${clock[@]}" sleep 1001 3>&- &
+    MARK=$folder "$hosts" with 2 "${clock[@]}" sleep 1001 3>&- &
     maker=$!
     for _ in $(seq 600); do
         ! pgrep -f '^sleep 1001$' || break
         sleep 0.2
     done
-    [ "$(count_ours)" -ge 4 ] # login, two hosts, the command
+    [ "$(count_ours)" -ge 5 ] # the maker, login, two hosts, the command
+    place=$(tr '\0' '\n' <"/proc/$(pgrep -f '^sleep 1001$')/environ" | sed -n 's/^HOSTS=//p')
     kill -KILL "$maker"
+    wait "$maker" || true
     for _ in $(seq 600); do
         [ "$(count_ours)" -gt 0 ] || break
         sleep 0.2
     done
     [ "$(count_ours)" -eq 0 ]
+    rmdir "$place" # empty
 }
