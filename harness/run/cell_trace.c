@@ -9,6 +9,7 @@
 #include "dpb_experiment.h"
 #include "dpb_losses.h"
 #include "dpb_overlap.h"
+#include "dpb_registry.h"
 #include "dpb_trace.h"
 #include "rank_clocks.h"
 #include "rank_steps.h"
@@ -392,6 +393,26 @@ static void put_untraced(const struct dpb_cell_outcome *o, dpb_json *record)
         dpb_json_set_absent(record, keys[i], why);
 }
 
+/* The comm's kernels run on the device under names that nobody knows (facebookresearch/
+ * HolisticTraceAnalysis#109): among the others they would count as computation. */
+static bool lacks_comm_kernels(const struct dpb_cell_outcome *o, const struct traced *traced)
+{
+    const struct dpb_experiment *e =
+            dpb_config_struct(o->plan->cells[o->launch.cell].config, "experiment");
+    const struct dpb_comm_ops *comm = dpb_registry_comm(o->registry, e->comm);
+    return comm && (comm->flags & DPB_COMM_DEVICE_MEMORY) && o->result->rank_count > 1 &&
+           sent_bytes(o->result, "traced_wire_bytes") > 0 &&
+           has_event(traced, DPB_LANE_DEVICE, DPB_EVENT_COMPUTE) &&
+           !has_event(traced, DPB_LANE_DEVICE_COMM, DPB_EVENT_COMM);
+}
+
+static void put_no_figures(const char *why, dpb_json *record)
+{
+    dpb_json_set_absent(record, "overlap", why);
+    dpb_json_set_absent(record, "communication", why);
+    dpb_json_set_absent(record, "waiting", why);
+}
+
 /* What the record says of where the time went: figures, or why there are none. */
 static dpb_status put_figures(const struct dpb_cell_outcome *o, const struct traced *traced,
                               const struct dpb_breakdown *rows, size_t row_count, dpb_json *record)
@@ -399,9 +420,13 @@ static dpb_status put_figures(const struct dpb_cell_outcome *o, const struct tra
     struct transfers gradients;
     char why[256];
     if (traced->has_losses && !dpb_losses_are_small(&traced->losses, why, sizeof(why))) {
-        dpb_json_set_absent(record, "overlap", why);
-        dpb_json_set_absent(record, "communication", why);
-        dpb_json_set_absent(record, "waiting", why);
+        put_no_figures(why, record);
+        return DPB_OK;
+    }
+    if (lacks_comm_kernels(o, traced)) {
+        put_no_figures("no communication kernels were recognised among the device's, though the "
+                       "ranks sent data: what they are counts as computation",
+                       record);
         return DPB_OK;
     }
     DPB_TRY(of_gradients(traced, &gradients));

@@ -6,6 +6,7 @@
 #include "dpb_losses.h"
 #include "dpb_trace.h"
 #include "record_for_tests.h"
+#include "registry_for_tests.h"
 
 /* ---- several hosts, each with a clock of its own ---- */
 
@@ -454,6 +455,56 @@ static void test_losses_refuse_figures(void **state)
     close_fixture(&f);
 }
 
+/* As the recorder takes kernels whose names it does not know. */
+static void rename_collectives(dpb_json *rank)
+{
+    struct dpb_event *events = NULL;
+    char *names = NULL;
+    size_t count = 0;
+    assert_int_equal(dpb_events_from_json(dpb_json_get(rank, "events"), &events, &count, &names),
+                     DPB_OK);
+    for (size_t i = 0; i < count; i++)
+        if (events[i].lane == DPB_LANE_DEVICE_COMM) {
+            events[i].lane = DPB_LANE_DEVICE;
+            events[i].kind = DPB_EVENT_COMPUTE;
+        }
+    dpb_json_set(rank, "events", dpb_events_to_json(events, count));
+    free(events);
+    free(names);
+}
+
+/* NCCL's kernels were renamed once (facebookresearch/HolisticTraceAnalysis#109). */
+static void test_kernels_of_collectives_under_other_names(void **state)
+{
+    (void)state;
+    struct dpb_comm_ops comm = *registry_for_tests()->comms[0];
+    const struct dpb_comm_ops *const comms[] = {&comm};
+    struct dpb_registry registry = *registry_for_tests();
+    registry.comms = comms;
+    for (int in_device = 0; in_device < 2; in_device++) {
+        struct fixture f;
+        dpb_json *record = NULL;
+        char why[256];
+        open_fixture(&f, 64.0);
+        f.outcome.registry = &registry;
+        comm.flags |= in_device ? DPB_COMM_DEVICE_MEMORY : 0;
+        for (int r = 0; r < 2; r++) {
+            trace_device(&f, r, 0);
+            rename_collectives(f.result.ranks[r]);
+        }
+        assert_int_equal(dpb_cell_record_build(&f.outcome, &record), DPB_OK);
+        assert_int_equal(dpb_record_check(record, why), DPB_OK);
+        const dpb_json *reason = dpb_json_get(record, "overlap_reason");
+        if (in_device)
+            assert_non_null(strstr(dpb_json_as_string(reason, ""),
+                                   "no communication kernels were recognised"));
+        else /* a comm of host memory has none */
+            assert_null(reason);
+        dpb_json_free(record);
+        close_fixture(&f);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -467,6 +518,7 @@ int main(void)
             cmocka_unit_test(test_device),
             cmocka_unit_test(test_untraced_has_the_reason),
             cmocka_unit_test(test_losses_refuse_figures),
+            cmocka_unit_test(test_kernels_of_collectives_under_other_names),
     };
     return DPB_RUN_TESTS(tests);
 }
