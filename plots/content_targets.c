@@ -25,7 +25,7 @@ static void add_row(const struct dpb_evidence *evidence, struct dpb_document *do
 {
     char found[GATE_VIEW_BYTES], bounds[GATE_VIEW_BYTES];
 
-    gate_view_value(evidence->found, evidence->target->unit, found);
+    dpb_gate_value_text(evidence->found, evidence->target->unit, found);
     gate_view_bounds(evidence, bounds);
     dpb_document_cell(document, dpb_verdict_text(evidence->verdict));
     dpb_document_cell(document, evidence->target->name);

@@ -23,6 +23,10 @@ struct dpb_gate_outcome {
     bool inconclusive_fails;  /* --inconclusive fail: CI systems are shown what ends the gate */
 };
 
+#define DPB_GATE_VALUE_BYTES 64
+/* A metric's value with its unit as reports show it: "12.3 ms", "4.5 MiB", "0.93"; "-" for NaN. */
+void dpb_gate_value_text(double value, const char *unit, char text[DPB_GATE_VALUE_BYTES]);
+
 /* Tables and notes for a terminal; `width` 0: the terminal's. */
 dpb_status dpb_gate_print(const struct dpb_gate_outcome *outcome, FILE *out, int width);
 

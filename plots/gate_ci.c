@@ -105,7 +105,7 @@ static void describe_evidence(const struct dpb_evidence *evidence, struct dpb_st
 {
     char found[GATE_VIEW_BYTES], bounds[GATE_VIEW_BYTES];
 
-    gate_view_value(evidence->found, evidence->target->unit, found);
+    dpb_gate_value_text(evidence->found, evidence->target->unit, found);
     gate_view_bounds(evidence, bounds);
     dpb_str_appendf(out, "%s: %s %s, found %s %s", dpb_verdict_text(evidence->verdict),
                     evidence->target->name, evidence->target->text, found, bounds);

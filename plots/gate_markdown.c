@@ -55,7 +55,7 @@ static void append_evidence(struct dpb_str *out, const struct dpb_evidence *evid
     char found[GATE_VIEW_BYTES], bounds[GATE_VIEW_BYTES];
     struct dpb_str records = {0};
 
-    gate_view_value(evidence->found, evidence->target->unit, found);
+    dpb_gate_value_text(evidence->found, evidence->target->unit, found);
     gate_view_bounds(evidence, bounds);
     for (size_t i = 0; i < evidence->runs && i < 10; i++)
         dpb_str_appendf(&records, "%s%.12s", i > 0 ? " " : "", evidence->hashes[i]);

@@ -134,7 +134,7 @@ static dpb_status print_evidence(const struct dpb_evidence_table *table, FILE *o
         const struct dpb_evidence *evidence = &table->items[i];
         struct evidence_texts *t = &texts[i];
 
-        gate_view_value(evidence->found, evidence->target->unit, t->found);
+        dpb_gate_value_text(evidence->found, evidence->target->unit, t->found);
         gate_view_bounds(evidence, t->bounds);
         if (evidence->runs > 0)
             snprintf(t->records, sizeof(t->records), "%.8s%s", evidence->hashes[0],

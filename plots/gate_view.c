@@ -6,7 +6,7 @@
 #include "dpb_units.h"
 #include "view.h"
 
-void gate_view_value(double value, const char *unit, char text[GATE_VIEW_BYTES])
+void dpb_gate_value_text(double value, const char *unit, char text[GATE_VIEW_BYTES])
 {
     if (!isfinite(value))
         snprintf(text, GATE_VIEW_BYTES, "%s", DPB_VIEW_ABSENT);
@@ -31,7 +31,7 @@ static void change_text(const struct dpb_gate_finding *finding, double differenc
     if (!isfinite(difference)) {
         snprintf(text, GATE_VIEW_BYTES, "%s", DPB_VIEW_ABSENT);
     } else if (finding->is_absolute || finding->metric->scale == DPB_GATE_EXACT) {
-        gate_view_value(fabs(difference), finding->metric->unit, value);
+        dpb_gate_value_text(fabs(difference), finding->metric->unit, value);
         snprintf(text, GATE_VIEW_BYTES, "%c%.60s", difference < 0 ? '-' : '+', value);
     } else {
         snprintf(text, GATE_VIEW_BYTES, "%+.2f %%", 100 * expm1(difference));
@@ -41,7 +41,7 @@ static void change_text(const struct dpb_gate_finding *finding, double differenc
 static void margin_text(const struct dpb_gate_finding *finding, char text[GATE_VIEW_BYTES])
 {
     if (finding->is_absolute || finding->metric->scale == DPB_GATE_EXACT)
-        gate_view_value(finding->margin, finding->metric->unit, text);
+        dpb_gate_value_text(finding->margin, finding->metric->unit, text);
     else
         snprintf(text, GATE_VIEW_BYTES, "%.3g %%", 100 * finding->margin);
 }
@@ -68,8 +68,8 @@ void gate_view_finding(const struct dpb_gate_finding *finding, struct gate_view_
     /* differences are of "worse": turned round for metrics of which more is better */
     const double sign = metric->higher_is_better ? -1 : 1;
     view->metric = metric->name;
-    gate_view_value(finding->base, metric->unit, view->baseline);
-    gate_view_value(finding->candidate, metric->unit, view->candidate);
+    dpb_gate_value_text(finding->base, metric->unit, view->baseline);
+    dpb_gate_value_text(finding->candidate, metric->unit, view->candidate);
     change_text(finding, sign * result->difference, view->change);
     change_text(finding, sign > 0 ? result->low : -result->high, low);
     change_text(finding, sign > 0 ? result->high : -result->low, high);
@@ -80,7 +80,7 @@ void gate_view_finding(const struct dpb_gate_finding *finding, struct gate_view_
     if (isfinite(result->mde) && !finding->is_absolute)
         snprintf(view->mde, GATE_VIEW_BYTES, "%.2f %%", 100 * result->mde);
     else
-        gate_view_value(result->mde, metric->unit, view->mde);
+        dpb_gate_value_text(result->mde, metric->unit, view->mde);
     snprintf(view->runs, GATE_VIEW_BYTES, "%zu/%zu", finding->base_runs, finding->candidate_runs);
 }
 
@@ -88,8 +88,8 @@ void gate_view_bounds(const struct dpb_evidence *evidence, char text[GATE_VIEW_B
 {
     char low[GATE_VIEW_BYTES], high[GATE_VIEW_BYTES];
 
-    gate_view_value(evidence->low, evidence->target->unit, low);
-    gate_view_value(evidence->high, evidence->target->unit, high);
+    dpb_gate_value_text(evidence->low, evidence->target->unit, low);
+    dpb_gate_value_text(evidence->high, evidence->target->unit, high);
     if (isfinite(evidence->low))
         snprintf(text, GATE_VIEW_BYTES, "[%.28s, %.28s]", low, high);
     else

@@ -4,10 +4,7 @@
 
 #include "dpb_gate_report.h"
 
-#define GATE_VIEW_BYTES 64
-
-/* "12.3 ms", "4.5 MiB", "0.93"; "-" for NaN */
-void gate_view_value(double value, const char *unit, char text[GATE_VIEW_BYTES]);
+#define GATE_VIEW_BYTES DPB_GATE_VALUE_BYTES
 
 struct gate_view_finding {
     const char *metric; /* "(cell)" for the cell as a whole */

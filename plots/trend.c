@@ -34,7 +34,7 @@ static void describe_level(const struct dpb_trend *trend, size_t level, struct l
         sum += trend->points[i].value;
     snprintf(texts->commit, sizeof(texts->commit), "%.12s", trend->points[from].commit);
     snprintf(texts->commits, sizeof(texts->commits), "%zu", to - from);
-    gate_view_value(sum / (double)(to - from), trend->metric->unit, texts->mean);
+    dpb_gate_value_text(sum / (double)(to - from), trend->metric->unit, texts->mean);
     if (change) {
         snprintf(texts->change, sizeof(texts->change), "%+.2f %%", 100 * change->change);
         snprintf(texts->p, sizeof(texts->p), "%.3f", change->p);

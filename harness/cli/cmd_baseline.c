@@ -10,6 +10,7 @@
 
 #include "dpb_baseline.h"
 #include "dpb_clock.h"
+#include "dpb_gate_report.h"
 #include "dpb_host.h"
 #include "dpb_import.h"
 #include "dpb_log.h"
@@ -211,6 +212,20 @@ static void print_names(const char *what, const dpb_json *list)
         printf("%s: %s\n", what, dpb_json_as_string(dpb_json_at(list, i), ""));
 }
 
+static void print_metric(const dpb_json *item)
+{
+    const char *unit = dpb_json_as_string(dpb_json_get(item, "unit"), "");
+    char from[DPB_GATE_VALUE_BYTES], to[DPB_GATE_VALUE_BYTES];
+
+    dpb_gate_value_text(dpb_json_as_real(dpb_json_get(item, "from"), NAN), unit, from);
+    dpb_gate_value_text(dpb_json_as_real(dpb_json_get(item, "to"), NAN), unit, to);
+    printf("%s: %s: %s -> %s (x %.4f; %lld -> %lld runs)\n", text_or_dash(item, "cell"),
+           text_or_dash(item, "metric"), from, to,
+           dpb_json_as_real(dpb_json_get(item, "ratio"), NAN),
+           (long long)dpb_json_as_int(dpb_json_get(item, "runs_from"), 0),
+           (long long)dpb_json_as_int(dpb_json_get(item, "runs_to"), 0));
+}
+
 static void print_diff(const dpb_json *diff)
 {
     const dpb_json *item;
@@ -221,12 +236,7 @@ static void print_diff(const dpb_json *diff)
     print_names("gone", dpb_json_get(diff, "cells_gone"));
     print_names("new", dpb_json_get(diff, "cells_new"));
     while ((item = dpb_json_next(dpb_json_get(diff, "metrics"), &walk, NULL)))
-        printf("%s: %s: %.6g -> %.6g %s (x %.4f; %lld -> %lld runs)\n", text_or_dash(item, "cell"),
-               text_or_dash(item, "metric"), dpb_json_as_real(dpb_json_get(item, "from"), NAN),
-               dpb_json_as_real(dpb_json_get(item, "to"), NAN), text_or_dash(item, "unit"),
-               dpb_json_as_real(dpb_json_get(item, "ratio"), NAN),
-               (long long)dpb_json_as_int(dpb_json_get(item, "runs_from"), 0),
-               (long long)dpb_json_as_int(dpb_json_get(item, "runs_to"), 0));
+        print_metric(item);
 }
 
 static dpb_status diff(const struct baseline_options *o, const char *from_text, const char *to_text)

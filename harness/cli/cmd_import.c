@@ -4,6 +4,7 @@
 #include <math.h>
 #include <stdio.h>
 
+#include "dpb_gate_report.h"
 #include "dpb_import.h"
 #include "dpb_log.h"
 
@@ -44,9 +45,13 @@ static void print_cell(const struct dpb_gate_cell *cell)
 
         printf("  %-18s %zu run%s:", values->metric->name, cell->run_count,
                cell->run_count == 1 ? "" : "s");
-        for (size_t i = 0; i < cell->run_count && i < 6; i++)
-            printf(" %.6g", values->values[i]);
-        printf("%s%s%s\n", cell->run_count > 6 ? " ..." : "", unit[0] ? " " : "", unit);
+        for (size_t i = 0; i < cell->run_count && i < 6; i++) {
+            char text[DPB_GATE_VALUE_BYTES];
+
+            dpb_gate_value_text(values->values[i], unit, text);
+            printf("%s %s", i > 0 ? "," : "", text);
+        }
+        printf("%s\n", cell->run_count > 6 ? ", ..." : "");
     }
     if (cell->trouble[0])
         printf("  cannot be used: %s\n", cell->trouble);

@@ -89,6 +89,9 @@ save() {
     [ "$(printf '%s\n' "$output" | grep -c '^mnist-mlp ddp, ranks 1')" -eq 1 ]
     assert_output '^  loss +1 run: [0-9.]+$'
     assert_output '^  without times of steps: .* give more --steps$'
+    printf '{"results": [{"command": "a", "times": [0.1, 0.25]}]}' >hyperfine.json
+    dpbench import hyperfine.json
+    assert_output '^  time +2 runs: 100\.0 ms, 250\.0 ms$'
 }
 
 @test "import: formats are detected, other files are refused" {
