@@ -326,8 +326,8 @@ END
     cat >sweep.yaml <<'END'
 version: 1
 name: aim
-base: {workload: mnist-mlp, data: synthetic, steps: 200, warmup: 2, trace-steps: 0, ranks: 1,
-       probe-retries: 0, repeats: 3}
+base: {workload: mnist-mlp, data: synthetic, batch-per-rank: 8, steps: 60, warmup: 2, trace-steps: 0,
+       ranks: 1, probe-retries: 0, repeats: 3}
 targets: {step-time-median: "<= 10s", loss: "<= 100"}
 END
     dpbench sweep sweep.yaml -o kept
@@ -343,7 +343,7 @@ END
             '[["step-time-median", "PASS", 3], ["loss", "PASS", 3]]'
     done
     # The loss is the same in every repeat; of times that differ much a target cannot be told broken.
-    sed -i 's/<= 100"/<= 0.001"/' sweep.yaml
+    sed -i 's/<= 100"/<= 0.000001"/' sweep.yaml
     dpbench sweep sweep.yaml -o broken
     assert_exit 1
     assert_output '^FAIL  *loss'
