@@ -73,6 +73,8 @@ static const struct dpb_option option_rows[] = {
      .help = "timed calls of each size; auto: as many as fit into 200 ms, at least 20, at most 5000", .flags = DPB_OPT_AUTO | DPB_OPT_NO_AXIS},
     {.name = "warmup", .type = DPB_OPT_INT, .offset = AT(warmup), .default_text = "5", .min = 1, .max = 1e6, .category = MEAS,
      .help = "calls of each size before them", .flags = DPB_OPT_NO_AXIS},
+    {.name = "shuffle", .type = DPB_OPT_INT, .offset = AT(shuffle), .default_text = "0", .max = 1e6, .category = MEAS,
+     .help = "0: collectives, types and sizes in the order given; N: in the Nth random order", .flags = DPB_OPT_NO_AXIS},
     {.name = "timeout", .type = DPB_OPT_DURATION, .offset = AT(timeout_ns), .default_text = "10min", .min = 1e6, .max = 1e15, .category = MEAS,
      .help = "longest time for one launch", .flags = DPB_OPT_NO_AXIS | DPB_OPT_NO_RECORD},
     {.name = "stall-timeout", .type = DPB_OPT_DURATION, .offset = AT(stall_timeout_ns), .default_text = "60s", .min = 1e6, .max = 1e15, .category = MEAS,

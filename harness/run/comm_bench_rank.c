@@ -8,6 +8,7 @@
 #include "dpb_clock.h"
 #include "dpb_comm_bench.h"
 #include "dpb_log.h"
+#include "dpb_rng.h"
 
 /* --iterations auto: as many as fit into this time, within these limits. */
 #define AUTO_NS    INT64_C(200000000)
@@ -220,7 +221,8 @@ static dpb_json *row_json(const struct bench *b, int64_t iterations, int64_t wro
     return row;
 }
 
-static dpb_status run_row(struct bench *b, const struct comm_row *row, dpb_json *rows)
+/* `*result` is the caller's. */
+static dpb_status run_row(struct bench *b, const struct comm_row *row, dpb_json **result)
 {
     const struct dpb_coll coll = {
             .kind = row->kind,
@@ -234,9 +236,8 @@ static dpb_status run_row(struct bench *b, const struct comm_row *row, dpb_json 
     int64_t wrong = 0, each_ns;
     dpb_status st = check(b, &coll, &wrong);
     if (st == DPB_ERR_UNSUPPORTED) { /* on all ranks, and nothing was begun */
-        dpb_json *unsupported = dpb_json_object();
-        dpb_json_set_bool(unsupported, "unsupported", true);
-        dpb_json_append(rows, unsupported);
+        *result = dpb_json_object();
+        dpb_json_set_bool(*result, "unsupported", true);
         return DPB_OK;
     }
     DPB_TRY(st);
@@ -246,18 +247,45 @@ static dpb_status run_row(struct bench *b, const struct comm_row *row, dpb_json 
     DPB_TRY(iterate(b, &coll, iterations));
     b->comm_ops->stats(b->comm, &after);
     DPB_TRY(check(b, &coll, &wrong));
-    dpb_json_append(rows, row_json(b, iterations, wrong, &before, &after));
+    *result = row_json(b, iterations, wrong, &before, &after);
     return DPB_OK;
 }
 
+/* Which row is measured when; the same on all ranks. */
+static void find_order(const struct bench *b, int64_t *order, size_t count)
+{
+    struct dpb_rng rng;
+    for (size_t i = 0; i < count; i++)
+        order[i] = (int64_t)i;
+    if (b->o->shuffle == 0)
+        return;
+    dpb_rng_init(&rng, (uint64_t)b->o->shuffle, 0);
+    dpb_rng_shuffle_i64(&rng, order, (int64_t)count);
+}
+
+/* Results are in the order of the job, whatever was measured first. */
 static dpb_status run_rows(struct bench *b, dpb_json *rows)
 {
-    for (size_t i = 0; i < row_count(b); i++) {
-        struct comm_row row = row_at(b, i);
+    const size_t count = row_count(b);
+    int64_t *order = calloc(count + 1, sizeof(*order));
+    dpb_json **results = calloc(count + 1, sizeof(dpb_json *));
+    dpb_status st = order && results ? DPB_OK : DPB_ERR_NO_MEMORY;
+    if (st == DPB_OK)
+        find_order(b, order, count);
+    for (size_t i = 0; st == DPB_OK && i < count; i++) {
+        const size_t at = (size_t)order[i];
+        struct comm_row row = row_at(b, at);
         dpb_board_write(b->line, (int64_t)i + 1, DPB_PHASE_SYNC, -1);
-        DPB_TRY(run_row(b, &row, rows));
+        st = run_row(b, &row, &results[at]);
+        if (st == DPB_OK)
+            dpb_json_set_int(results[at], "order", (int64_t)i);
     }
-    return DPB_OK;
+    for (size_t i = 0; results && i < count; i++)
+        if (results[i])
+            dpb_json_append(rows, results[i]);
+    free(results);
+    free(order);
+    return st;
 }
 
 /* ---- report ---- */

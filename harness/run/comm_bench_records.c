@@ -219,6 +219,7 @@ static dpb_status add_row_record(struct comm_records *records, const struct comm
     }
     set_row(records, launch, row, record);
     dpb_json_set_int(record, "wrong", wrong_here);
+    dpb_json_set(record, "order", dpb_json_copy(dpb_json_get(rank_row(result, 0, i), "order")));
     dpb_json_set(record, "wire_bytes_per_rank", wire);
     dpb_json_set_int(record, "iterations", (int64_t)count);
     set_times(record, reals, count, (double)size_bytes,

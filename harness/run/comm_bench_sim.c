@@ -30,8 +30,9 @@ bool comm_sim_is_device(const char *device)
 
 bool comm_sim_heeds(const char *option)
 {
-    static const char *const of_processes[] = {
-            "call", "ranks-per-node", "bind", "iterations", "warmup", "timeout", "stall-timeout"};
+    static const char *const of_processes[] = {"call",       "ranks-per-node", "bind",
+                                               "iterations", "warmup",         "shuffle",
+                                               "timeout",    "stall-timeout"};
 
     for (size_t i = 0; i < sizeof(of_processes) / sizeof(of_processes[0]); i++)
         if (strcmp(option, of_processes[i]) == 0)

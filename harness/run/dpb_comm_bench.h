@@ -50,6 +50,7 @@ struct dpb_comm_bench_options {
     int64_t ranks, ranks_per_node;
     int64_t iterations; /* DPB_AUTO: by the time of the warm-up */
     int64_t warmup;
+    int64_t shuffle; /* 0: rows in the order given; N: in the Nth random order */
     bool bind;
     int64_t timeout_ns, stall_timeout_ns;
 };

@@ -192,6 +192,27 @@ short=(--sizes "64B,1MB" --iterations 5)
     assert_exit 5
 }
 
+@test "comm: --shuffle measures in another order, which records tell; the table keeps its own" {
+    many=(--sizes "64B..8KiB" --iterations 2 --ranks 2 --collective all-reduce,broadcast)
+    dpbench comm "${many[@]}" -o given
+    assert_exit 0
+    assert_json given/records.jsonl '[r["order"] for r in d] == list(range(16))' true
+    for n in 1 2 3; do
+        dpbench comm "${many[@]}" --shuffle "$((n > 2 ? 1 : n))" -o "out$n"
+        assert_exit 0
+        assert_output '^# Out of bounds values : 0 OK$'
+        assert_json "out$n/records.jsonl" 'sorted(r["order"] for r in d) == list(range(16)) != [r["order"] for r in d]' true
+        assert_json "out$n/records.jsonl" '([(r["collective"], r["size_bytes"]) for r in d] ==
+            [(c, 64 << i) for c in ("all-reduce", "broadcast") for i in range(8)])' true
+    done
+    orders() { json "$1/records.jsonl" '[r["order"] for r in d]'; }
+    [ "$(orders out1)" = "$(orders out3)" ]
+    [ "$(orders out1)" != "$(orders out2)" ]
+    dpbench comm --device sim --machine dgx-a100 --shuffle 1
+    assert_exit 2
+    assert_output 'it is for processes'
+}
+
 @test "comm: report says that it is for training runs" {
     dpbench comm "${short[@]}" --ranks 2 -o out
     dpbench report out
