@@ -299,7 +299,7 @@ static void test_csv(void **state)
     assert_int_equal(dpb_comm_bench_csv(records, &text), DPB_OK);
     const char *row = strchr(text.text, '\n') + 1;
     assert_string_equal(row, "all-reduce,shm,ring,blocking,false,,,4,1000000,250000,fp32,sum,-1,20,"
-                             "100000,50000,100000,,1.5,10000000000,15000000000,,0,,,,,,,,\n");
+                             "100000,50000,100000,,1.5,10000000000,15000000000,,0,,,,,,,,,\n");
     assert_true(strncmp(text.text, "collective,comm,algorithm,call,", 31) == 0);
     dpb_str_release(&text);
     dpb_json_free(records);
