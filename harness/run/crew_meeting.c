@@ -21,7 +21,7 @@
 #define FILE_PREFIX    "file:"
 #define FILE_NAME      "dpbench-%u-%d-%016" PRIx64 /* user, launcher, job */
 #define FILE_BYTES_MAX 4096
-#define LOCK_NS        200000000ll /* for who only looks whether a file's rank 0 is dead */
+#define LOCK_NS        2000000000ll /* for who only looks whether a file's rank 0 is dead */
 #define LOCK_AGAIN_NS  1000000ll
 #define LOOK_NS        100000000ll /* between two looks at the file */
 #define TRY_NS         2000000000ll /* for a connection, before the file is read again: it may be old */
