@@ -285,7 +285,7 @@ END
 }
 
 @test "nohup: a hang-up does not end the run" {
-    nohup "$DPBENCH" run "${quick[@]/%6/2000}" --ranks 1 -o out >log 2>&1 3>&- &
+    nohup "$DPBENCH" run "${quick[@]/%6/500}" --ranks 1 -o out >log 2>&1 3>&- &
     background=$!
     wait_for_children 1
     kill -HUP "$background"
