@@ -728,6 +728,31 @@ static void note_doubtful(struct comparison *c)
              first->cell);
 }
 
+static bool tells(const struct dpb_gate_set *set, const char *word)
+{
+    for (size_t i = 0; i < set->cell_count; i++)
+        for (size_t k = 0; k < set->cells[i].fact_count; k++)
+            if (dpb_gate_list_has(word, set->cells[i].facts[k].key))
+                return true;
+    return false;
+}
+
+/* A misspelt word allows nothing. */
+static void note_allowed(struct comparison *c)
+{
+    for (const char *at = c->options->allow; at && *(at += strspn(at, ", "));) {
+        const size_t length = strcspn(at, ", ");
+        char word[64];
+
+        snprintf(word, sizeof(word), "%.*s", (int)length, at);
+        if (!dpb_gate_list_has(word, "absent") && !dpb_gate_list_has(word, "busy") &&
+            !tells(c->base, word) && !tells(c->candidate, word))
+            note(c, "\"%s\" was to be allowed to differ, but no run tells anything of that name",
+                 word);
+        at += length;
+    }
+}
+
 static void add_notes(struct comparison *c)
 {
     size_t improved = 0, gating = 0;
@@ -742,6 +767,7 @@ static void add_notes(struct comparison *c)
         note(c, "%zu better by more than the margin: refresh the baseline to hold what was gained",
              improved);
     note_doubtful(c);
+    note_allowed(c);
     note_how(c, "emulated",
              "their times are those of the link that was given, and not of this "
              "machine's network");

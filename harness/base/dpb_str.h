@@ -41,14 +41,16 @@ dpb_status dpb_file_read_most(const char *path, size_t most_bytes, struct dpb_st
 dpb_status dpb_file_write_atomic(const char *path, const void *bytes, size_t count);
 
 /* Could dpb_file_write_atomic() write `path` now? Tried with an empty file beside it, which is
- * removed again: for whoever measures for hours first. DPB_ERR_IO, logged as there. */
+ * removed again: for whoever measures for hours first. DPB_ERR_IO, logged as there; DPB_ERR_USAGE:
+ * the name is "-", which may be meant as the standard output. */
 dpb_status dpb_file_check(const char *path);
 
 /* The same of dpb_mkdir_p() and files in the folder: the nearest folder that is there is tried, and
- * none is made. DPB_ERR_IO, logged. */
+ * none is made. DPB_ERR_IO or, for "-", DPB_ERR_USAGE, logged. */
 dpb_status dpb_folder_check(const char *path);
 
-/* Create a folder and its parents (mode 0777 & ~umask); an existing folder is fine. Logged. */
+/* Create a folder and its parents (mode 0777 & ~umask); an existing folder is fine. DPB_ERR_IO or,
+ * for "-", DPB_ERR_USAGE, logged. */
 dpb_status dpb_mkdir_p(const char *path);
 
 /* "a/b" from "a" and "b" into a fresh string; caller frees. NULL when out of memory. */

@@ -196,11 +196,22 @@ static int try_beside(const char *target)
     return error;
 }
 
+/* Elsewhere the name of the standard output; here a file of that name would surprise. */
+static dpb_status check_name(const char *path)
+{
+    if (strcmp(path, "-") != 0)
+        return DPB_OK;
+    dpb_error("\"-\" is not written to: it may be meant as the standard output or as a name");
+    dpb_log_hint("/dev/stdout is the standard output, ./- is a file or folder of that name");
+    return DPB_ERR_USAGE;
+}
+
 dpb_status dpb_file_check(const char *path)
 {
     struct stat info;
     int error = 0;
 
+    DPB_TRY(check_name(path));
     if (stat(path, &info) != 0) {
         error = errno == ENOENT ? try_beside(path) : errno;
     } else if (S_ISREG(info.st_mode)) {
@@ -248,8 +259,8 @@ static int nearest_folder(const char *path, char **found)
 dpb_status dpb_folder_check(const char *path)
 {
     char *folder = NULL, *name = NULL;
+    DPB_TRY(check_name(path));
     int error = path[0] ? nearest_folder(path, &folder) : ENOENT;
-
     if (!error) {
         name = dpb_path_join(folder, "check");
         error = name ? try_beside(name) : ENOMEM;
@@ -261,6 +272,7 @@ dpb_status dpb_folder_check(const char *path)
 
 dpb_status dpb_mkdir_p(const char *path)
 {
+    DPB_TRY(check_name(path));
     char *partial = strdup(path);
     struct stat info;
     int error = 0;

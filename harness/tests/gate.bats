@@ -133,12 +133,20 @@ real() {
     assert_exit 0
     assert_output 'allowed to differ: lr'
     assert_json r.json 'len(d["allowed_differences"])' 2
+    refute_output 'no run tells'
+    dpbench gate b --baseline a --allow-diff learning-rate,fingerprint
+    assert_exit 5
+    assert_output '"learning-rate" was to be allowed to differ, but no run tells'
     side e 1 6 'r["config"]["new_option"] = 1; r["series"] += " z"'
     dpbench gate e --baseline a
     assert_exit 5
     assert_output 'new-option: \(none\), 1'
     dpbench gate e --baseline a --allow-diff absent
     assert_exit 0
+    refute_output 'no run tells'
+    dpbench gate e --baseline a --allow-diff absent --json -
+    assert_exit 2
+    assert_output '/dev/stdout is the standard output'
     side c 1 6 'r["config"]["workload"] = "renamed"; r["series"] += " y"'
     dpbench gate c --baseline a
     assert_exit 5

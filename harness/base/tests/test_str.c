@@ -188,6 +188,10 @@ static void test_check_before_writing(void **state)
     assert_content(file, "old");
 
     capture_start();
+    assert_int_equal(dpb_file_check("-"), DPB_ERR_USAGE);
+    assert_int_equal(dpb_folder_check("-"), DPB_ERR_USAGE);
+    assert_int_equal(dpb_mkdir_p("-"), DPB_ERR_USAGE);
+    assert_logged("/dev/stdout is the standard output");
     assert_int_equal(dpb_file_check(absent), DPB_ERR_IO);
     assert_logged(absent);
     assert_int_equal(dpb_file_check(below), DPB_ERR_IO);
