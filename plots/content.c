@@ -458,9 +458,10 @@ void dpb_content_build(const struct dpb_summary *summary, const struct dpb_repor
         dpb_document_heading(document, 2, "Results");
         dpb_content_results(summary, document);
         dpb_str_appendf(&counts,
-                        "%zu cells from %zu records. A dash stands for a number that "
-                        "does not exist; report.json gives the reason of each.",
-                        summary->cell_count, summary->records->count);
+                        "%zu cell%s from %zu record%s. A dash stands for a number that does not "
+                        "exist; report.json gives the reason of each.",
+                        summary->cell_count, summary->cell_count == 1 ? "" : "s",
+                        summary->records->count, summary->records->count == 1 ? "" : "s");
         take_paragraph(document, &counts);
         dpb_content_targets(config->evidence, document);
         dpb_content_strategies(summary, document);

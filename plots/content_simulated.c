@@ -225,8 +225,8 @@ static void add_against(const struct dpb_summary *summary,
         dpb_str_appendf(&error, "%+.1f", 100 * real_at(against, "error_ratio"));
         dpb_document_take(document, &error);
     }
-    dpb_str_appendf(&text, "Median error of %zu cells, regardless of its sign: %.1f %%.", count,
-                    100 * median);
+    dpb_str_appendf(&text, "Median error of %zu cell%s, regardless of its sign: %.1f %%.", count,
+                    count == 1 ? "" : "s", 100 * median);
     dpb_document_paragraph(document, text.failed ? "" : text.text);
     dpb_str_release(&text);
 }
@@ -302,8 +302,8 @@ dpb_status dpb_report_against(const struct dpb_summary *summary, FILE *out)
     texts = calloc(COLUMNS * count, sizeof(*texts));
     st = cells && texts ? print_rows(summary, cells, count, texts, out) : DPB_ERR_NO_MEMORY;
     if (st == DPB_OK)
-        fprintf(out, "median error of %zu cells, regardless of its sign: %.1f %%\n", count,
-                100 * median);
+        fprintf(out, "median error of %zu cell%s, regardless of its sign: %.1f %%\n", count,
+                count == 1 ? "" : "s", 100 * median);
     for (size_t i = 0; texts && i < COLUMNS * count; i++)
         dpb_str_release(&texts[i]);
     free(texts);

@@ -126,8 +126,8 @@ static dpb_status add_inputs(const struct history_options *o, const char *const 
                                                o->commit[0] ? o->commit : NULL, NAN, &added)
                      : dpb_history_add(history, &inputs[i].set, o->commit, now_s(), &added);
         if (st == DPB_OK)
-            printf("%s: %zu runs added, %zu known, %zu left out\n", paths[i], added.added,
-                   added.known, added.left_out);
+            printf("%s: %zu run%s added, %zu known, %zu left out\n", paths[i], added.added,
+                   added.added == 1 ? "" : "s", added.known, added.left_out);
     }
     dpb_history_close(history);
     return st;
@@ -310,10 +310,11 @@ static void print_drift(const struct series *series, const struct history_option
                         const char *cell, const struct dpb_history_drift *found)
 {
     const struct dpb_history_point *anchor = &series->points[found->anchor];
+    const size_t since = series->count - 1 - found->anchor;
 
-    printf("%s of \"%s\": x %.4f since %s %.12s, %zu commits ago: %s\n", o->metric, cell,
-           found->ratio, anchor->is_release ? "release" : "the first commit", anchor->commit,
-           series->count - 1 - found->anchor, found->is_alarm ? "ALARM" : "within the margin");
+    printf("%s of \"%s\": x %.4f since %s %.12s, %zu commit%s ago: %s\n", o->metric, cell,
+           found->ratio, anchor->is_release ? "release" : "the first commit", anchor->commit, since,
+           since == 1 ? "" : "s", found->is_alarm ? "ALARM" : "within the margin");
     if (found->is_alarm)
         printf("beyond %.3g %% since %.12s, and in every one of the %zu commits after it\n",
                100 * o->margin, series->points[found->first].commit,

@@ -116,7 +116,8 @@ static dpb_status execute(const struct dpb_registry *registry, const struct dpb_
 
     DPB_TRY(dpb_driver_preflight(registry, plan, NULL));
     DPB_TRY(dpb_run_folder_new(o->out[0] ? o->out : NULL, plan->name, &folder));
-    dpb_info("%zu simulated cells, into %s", plan->cell_count, folder);
+    dpb_info("%zu simulated cell%s, into %s", plan->cell_count, plan->cell_count == 1 ? "" : "s",
+             folder);
     const struct dpb_execute_config config = {
             .registry = registry,
             .plan = plan,

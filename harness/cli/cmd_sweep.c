@@ -174,8 +174,9 @@ static dpb_status run(const struct dpb_registry *registry, const struct dpb_comm
     DPB_TRY_GOTO(st, dpb_driver_preflight(registry, &plan, crew), out);
     DPB_TRY_GOTO(st, dpb_run_folder_new(o->out[0] ? o->out : NULL, plan.name, &folder), out);
     DPB_TRY_GOTO(st, dpb_run_targets_keep(folder, &file), out);
-    dpb_info("%zu cells, %lld repeats, %zu launches, into %s", plan.cell_count,
-             (long long)plan.repeats, plan.launch_count, folder);
+    dpb_info("%zu cell%s, %lld repeat%s, %zu launch%s, into %s", plan.cell_count,
+             plan.cell_count == 1 ? "" : "s", (long long)plan.repeats, plan.repeats == 1 ? "" : "s",
+             plan.launch_count, plan.launch_count == 1 ? "" : "es", folder);
     struct dpb_execute_config execute = {
             .registry = registry, .plan = &plan, .folder = folder, .crew = crew, .json = o->json};
     st = dpb_execute(&execute);

@@ -317,8 +317,8 @@ static dpb_status measure(const struct dpb_registry *registry, const struct tune
     if (!crew)
         DPB_TRY(dpb_memory_check_plan(registry, &tune->plan));
     DPB_TRY(dpb_run_folder_new(o->out[0] ? o->out : NULL, "tune", &folder));
-    dpb_info("%zu candidates, at most %" PRId64 " launches, into %s", tune->plan.cell_count,
-             o->budget, folder);
+    dpb_info("%zu candidate%s, at most %" PRId64 " launches, into %s", tune->plan.cell_count,
+             tune->plan.cell_count == 1 ? "" : "s", o->budget, folder);
     struct dpb_driver_config driver = {
             .registry = registry,
             .folder = folder,

@@ -147,13 +147,16 @@ dpb_status dpb_execute(const struct dpb_execute_config *config)
     dpb_status st = dpb_driver_run(&driver, &result);
     dpb_progress_end();
     if (result.skipped_done > 0)
-        dpb_info("%zu launches were done before", result.skipped_done);
+        dpb_info("%zu launch%s done before", result.skipped_done,
+                 result.skipped_done == 1 ? " was" : "es were");
     /* The report is written whatever happened, from what there is. */
     dpb_status reported = DPB_OK;
     if (result.ok + result.not_ok + result.skipped_done > 0)
         reported = dpb_report_folders(&config->folder, 1, config->folder, config->json);
     if (st == DPB_ERR_INTERRUPTED) {
-        dpb_warn("interrupted: %zu launches are recorded", result.ok + result.skipped_done);
+        const size_t recorded = result.ok + result.skipped_done;
+
+        dpb_warn("interrupted: %zu launch%s recorded", recorded, recorded == 1 ? " is" : "es are");
         hint_resume_interrupted(config);
     } else if (result.not_ok > 0 && result.ok > 0) { /* with none ok the report has said so */
         dpb_error("%zu of %zu launches are not ok; the first: %s", result.not_ok,

@@ -110,9 +110,11 @@ err:
 
 dpb_status dpb_plan_text(const struct dpb_plan *plan, struct dpb_str *out)
 {
-    dpb_str_appendf(out,
-                    "%s: %zu cells, %" PRId64 " repeats, %zu launches, order by seed %" PRIu64 "\n",
-                    plan->name, plan->cell_count, plan->repeats, plan->launch_count, plan->seed);
+    dpb_str_appendf(
+            out, "%s: %zu cell%s, %" PRId64 " repeat%s, %zu launch%s, order by seed %" PRIu64 "\n",
+            plan->name, plan->cell_count, plan->cell_count == 1 ? "" : "s", plan->repeats,
+            plan->repeats == 1 ? "" : "s", plan->launch_count, plan->launch_count == 1 ? "" : "es",
+            plan->seed);
     for (size_t i = 0; i < plan->cell_count; i++) {
         dpb_str_appendf(out, "%4zu  %s\n      dpbench run", i,
                         plan->cells[i].label[0] ? plan->cells[i].label : "(one cell)");

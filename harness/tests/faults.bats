@@ -131,7 +131,7 @@ YAML
     # Nothing is left to do.
     dpbench sweep --resume out
     assert_exit 0
-    assert_output '1 launches were done before'
+    assert_output '1 launch was done before'
 }
 
 @test "the launcher's death ends the ranks" {

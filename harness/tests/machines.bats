@@ -153,7 +153,7 @@ END
     dpbench run "${quick[@]}" --ranks 1 --threads-per-rank 2 -o threads
     dpbench calibrate --run two,threads -o machine.yaml
     assert_exit 0
-    assert_output '^  1 records of steps whose ranks do not have 1 thread$'
+    assert_output '^  1 record of steps whose ranks do not have 1 thread$'
     assert_json out.json '0 <= d["curves_median_error"] <= d["curves_worst_error"]' true
 }
 

@@ -58,7 +58,7 @@ YAML
     head -n 1 out/records.jsonl >first && mv first out/records.jsonl
     dpbench simulate --resume out
     assert_exit 0
-    assert_output '1 launches were done before'
+    assert_output '1 launch was done before'
     assert_json out/records.jsonl 'len(d)' 2
     dpbench simulate --resume out --ranks 8
     assert_exit 2

@@ -465,13 +465,15 @@ static void put_link(struct calibrating *c, const struct points *points)
 static void tell_what_was_not_used(struct calibrating *c, const struct points *points)
 {
     if (points->not_ok > 0)
-        calibrate_left_out(c, "%zu records of collectives that are not ok, or simulated",
-                           points->not_ok);
+        calibrate_left_out(c, "%zu record%s of collectives: not ok, or simulated", points->not_ok,
+                           points->not_ok == 1 ? "" : "s");
     if (points->other_settings > 0)
-        calibrate_left_out(c, "%zu records of collectives with other settings than \"%s\"",
-                           points->other_settings, points->setting);
+        calibrate_left_out(c, "%zu record%s of collectives with other settings than \"%s\"",
+                           points->other_settings, points->other_settings == 1 ? "" : "s",
+                           points->setting);
     if (points->of_nodes > 0)
-        calibrate_left_out(c, "%zu records of collectives over several nodes", points->of_nodes);
+        calibrate_left_out(c, "%zu record%s of collectives over several nodes", points->of_nodes,
+                           points->of_nodes == 1 ? "" : "s");
 }
 
 static void points_release(struct points *points)

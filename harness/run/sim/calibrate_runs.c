@@ -89,8 +89,9 @@ static void keep_threads(struct calibrating *c, struct calibrate_items *items)
         if (items->items[i].e->threads_per_rank == threads)
             items->items[kept++] = items->items[i];
     if (kept < items->count)
-        calibrate_left_out(c, "%zu records of steps whose ranks do not have %lld thread%s",
-                           items->count - kept, (long long)threads, threads == 1 ? "" : "s");
+        calibrate_left_out(c, "%zu record%s of steps whose ranks do not have %lld thread%s",
+                           items->count - kept, items->count - kept == 1 ? "" : "s",
+                           (long long)threads, threads == 1 ? "" : "s");
     items->count = kept;
 }
 
@@ -123,8 +124,8 @@ static dpb_status make_items(struct calibrating *c, struct calibrate_items *item
         items->cells = first_cell + c->plans[r].cell_count;
     }
     if (unused > 0)
-        calibrate_left_out(c, "%zu records of steps that are not ok, not in fp32, or simulated",
-                           unused);
+        calibrate_left_out(c, "%zu record%s of steps: not ok, not in fp32, or simulated", unused,
+                           unused == 1 ? "" : "s");
     keep_threads(c, items);
     return DPB_OK;
 }

@@ -210,12 +210,12 @@ static void test_other_records_are_left_out_and_told(void **state)
     assert_int_equal(found.machine.curves[0].count, 1);
     const dpb_json *left_out = dpb_json_get(found.report, "left_out");
     assert_string_equal(dpb_json_as_string(dpb_json_at(left_out, 0), ""),
-                        "2 records of collectives that are not ok, or simulated");
+                        "2 records of collectives: not ok, or simulated");
     assert_string_equal(dpb_json_as_string(dpb_json_at(left_out, 1), ""),
-                        "1 records of collectives with other settings than \"shm ring, fp32, "
+                        "1 record of collectives with other settings than \"shm ring, fp32, "
                         "blocking calls\"");
     assert_string_equal(dpb_json_as_string(dpb_json_at(left_out, 2), ""),
-                        "1 records of collectives over several nodes");
+                        "1 record of collectives over several nodes");
     dpb_calibration_release(&found);
 }
 
