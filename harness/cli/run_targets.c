@@ -56,7 +56,6 @@ dpb_status dpb_run_targets_judge(const char *folder, struct dpb_run_targets *tar
 
 void dpb_run_targets_release(struct dpb_run_targets *targets)
 {
-    if (targets->are_judged)
-        dpb_evidence_release(&targets->evidence);
+    dpb_evidence_release(&targets->evidence);
     dpb_targets_release(&targets->targets);
 }
